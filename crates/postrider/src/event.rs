@@ -1,0 +1,378 @@
+//! Events: immutable facts that an application wants others to hear of.
+
+use std::fmt;
+
+use bytes::Bytes;
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use serde_json::{Map, Value};
+
+use crate::delivery::DeliveryStatus;
+use crate::destination::{Destination, DestinationPolicy};
+use crate::ids::{DeliveryId, EndpointId, EventId};
+use crate::refusal::Refusal;
+use crate::store::StoreError;
+
+/// Free facts about an event that travel with its announcements, never to the receiver.
+pub type Metadata = Map<String, Value>;
+
+/// The topic on which facts about an event's deliveries are announced, unless the event names another.
+pub const DEFAULT_TOPIC: &str = "postrider";
+
+/// The tenant of whoever does not say.
+pub const DEFAULT_TENANT: &str = "default";
+
+/// An event to be enqueued, as the caller describes it. Nothing is checked until a store admits it.
+///
+/// ```
+/// use postrider::NewEvent;
+///
+/// let event = NewEvent::new("invoice.paid", r#"{"invoice":"in_42"}"#)
+///     .to("https://hooks.example.com/billing")
+///     .idempotency_key("in_42/paid");
+/// assert_eq!(event.event_type, "invoice.paid");
+/// ```
+#[derive(Clone, PartialEq)]
+pub struct NewEvent {
+    /// Whose event it is.
+    pub tenant: String,
+    /// What happened: `invoice.paid`.
+    pub event_type: String,
+    /// JSON, kept and sent byte for byte.
+    pub payload: Bytes,
+    /// One destination given with the event. Without it the event fans out to the tenant's endpoints.
+    pub destination_url: Option<String>,
+    /// Enqueueing again under the same key and content yields the first event.
+    pub idempotency_key: Option<String>,
+    /// Not before this instant of the database's clock.
+    pub deliver_at: Option<Timestamp>,
+    /// Travels with announcements.
+    pub metadata: Metadata,
+    /// Where facts about its deliveries are announced.
+    pub topic: String,
+}
+
+impl fmt::Debug for NewEvent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NewEvent")
+            .field("tenant", &self.tenant)
+            .field("event_type", &self.event_type)
+            .field("payload_bytes", &self.payload.len())
+            .field("destination_url", &self.destination_url)
+            .field("idempotency_key", &self.idempotency_key)
+            .field("deliver_at", &self.deliver_at)
+            .field("topic", &self.topic)
+            .finish_non_exhaustive()
+    }
+}
+
+impl NewEvent {
+    /// An event of this type with this JSON payload.
+    pub fn new(event_type: impl Into<String>, payload: impl Into<Bytes>) -> Self {
+        Self {
+            tenant: DEFAULT_TENANT.to_owned(),
+            event_type: event_type.into(),
+            payload: payload.into(),
+            destination_url: None,
+            idempotency_key: None,
+            deliver_at: None,
+            metadata: Metadata::new(),
+            topic: DEFAULT_TOPIC.to_owned(),
+        }
+    }
+
+    /// To this URL only, rather than to the tenant's endpoints.
+    #[must_use]
+    pub fn to(mut self, destination_url: impl Into<String>) -> Self {
+        self.destination_url = Some(destination_url.into());
+        self
+    }
+
+    /// Of this tenant.
+    #[must_use]
+    pub fn tenant(mut self, tenant: impl Into<String>) -> Self {
+        self.tenant = tenant.into();
+        self
+    }
+
+    /// At most one event under this key, for ever.
+    #[must_use]
+    pub fn idempotency_key(mut self, key: impl Into<String>) -> Self {
+        self.idempotency_key = Some(key.into());
+        self
+    }
+
+    /// Not before this instant.
+    #[must_use]
+    pub fn deliver_at(mut self, at: Timestamp) -> Self {
+        self.deliver_at = Some(at);
+        self
+    }
+
+    /// With this fact for whoever follows the announcements.
+    #[must_use]
+    pub fn metadata(mut self, name: impl Into<String>, value: impl Into<Value>) -> Self {
+        self.metadata.insert(name.into(), value.into());
+        self
+    }
+
+    /// Announce on this topic.
+    #[must_use]
+    pub fn topic(mut self, topic: impl Into<String>) -> Self {
+        self.topic = topic.into();
+        self
+    }
+}
+
+/// What an enqueue must satisfy. Pure data; a store carries one and admits every event by it.
+#[derive(Debug, Clone)]
+pub struct Admission {
+    /// Which destinations may be named.
+    pub destinations: DestinationPolicy,
+    /// Larger payloads are refused.
+    pub max_payload_bytes: usize,
+}
+
+impl Default for Admission {
+    fn default() -> Self {
+        Self { destinations: DestinationPolicy::default(), max_payload_bytes: 262_144 }
+    }
+}
+
+/// An event that passed admission: what stores write. There is no other way to make one.
+#[derive(Debug, Clone)]
+pub struct AdmittedEvent {
+    event: NewEvent,
+    destination: Option<Destination>,
+}
+
+impl AdmittedEvent {
+    /// The event as it was described.
+    pub fn event(&self) -> &NewEvent {
+        &self.event
+    }
+
+    /// Its own destination in canonical form, or none when it fans out.
+    pub fn destination(&self) -> Option<&Destination> {
+        self.destination.as_ref()
+    }
+
+    /// What must be equal for two events under one idempotency key to be the same: everything that the caller chose.
+    pub fn fingerprint(&self) -> [u8; 32] {
+        use sha2::Digest;
+        let mut hash = sha2::Sha256::new();
+        let event = &self.event;
+        let metadata = serde_json::to_vec(&event.metadata).expect("a map of JSON values is JSON");
+        let deliver_at = event.deliver_at.map(|at| at.to_string()).unwrap_or_default();
+        let destination = self.destination.as_ref().map(Destination::as_str).unwrap_or_default();
+        for part in [
+            event.event_type.as_bytes(),
+            &event.payload,
+            destination.as_bytes(),
+            deliver_at.as_bytes(),
+            event.topic.as_bytes(),
+            &metadata,
+        ] {
+            // Each part is preceded by its length, so that no two different lists of parts hash alike.
+            hash.update((part.len() as u64).to_be_bytes());
+            hash.update(part);
+        }
+        hash.finalize().into()
+    }
+}
+
+impl Admission {
+    const MAX_EVENT_TYPE_BYTES: usize = 255;
+    const MAX_NAME_BYTES: usize = 255;
+    const MAX_METADATA_BYTES: usize = 16_384;
+
+    /// Accepts the event, or says what is wrong with it.
+    pub fn admit(&self, event: NewEvent) -> Result<AdmittedEvent, Refusal> {
+        check_event_type(&event.event_type)?;
+        self.check_payload(&event.payload)?;
+        check_name("tenant", "tenant_invalid", &event.tenant)?;
+        check_name("topic", "topic_invalid", &event.topic)?;
+        if let Some(key) = &event.idempotency_key {
+            check_name("idempotency_key", "idempotency_key_invalid", key)?;
+        }
+        let metadata = serde_json::to_vec(&event.metadata).expect("a map of JSON values is JSON");
+        if metadata.len() > Self::MAX_METADATA_BYTES {
+            return Err(Refusal::new(
+                "metadata_too_large",
+                "metadata",
+                format!("metadata has {} bytes, at most {} are taken", metadata.len(), Self::MAX_METADATA_BYTES),
+            ));
+        }
+        if metadata.windows(6).any(|window| window == b"\\u0000") {
+            return Err(Refusal::new("metadata_invalid", "metadata", "metadata contains a NUL character"));
+        }
+        let destination = match &event.destination_url {
+            Some(url) => Some(self.destinations.check_url(url)?),
+            None => None,
+        };
+        Ok(AdmittedEvent { event, destination })
+    }
+
+    fn check_payload(&self, payload: &[u8]) -> Result<(), Refusal> {
+        let refuse = |code, detail: String| Err(Refusal::new(code, "payload", detail));
+        if payload.is_empty() {
+            return refuse("payload_empty", "the payload is empty; it must be one JSON value".to_owned());
+        }
+        if payload.len() > self.max_payload_bytes {
+            let detail =
+                format!("the payload has {} bytes, at most {} are taken", payload.len(), self.max_payload_bytes);
+            return refuse("payload_too_large", detail);
+        }
+        let Ok(text) = std::str::from_utf8(payload) else {
+            return refuse("payload_not_utf8", "the payload is not UTF-8".to_owned());
+        };
+        if let Err(error) = serde_json::from_str::<&RawValue>(text) {
+            // serde_json's own message may quote the payload, so only the place is told.
+            let detail = format!("the payload is not one JSON value: line {}, column {}", error.line(), error.column());
+            return refuse("payload_not_json", detail);
+        }
+        Ok(())
+    }
+}
+
+pub(crate) fn check_event_type(event_type: &str) -> Result<(), Refusal> {
+    let shown: String = event_type.chars().take(64).collect();
+    let refuse = |detail: String| {
+        Err(Refusal::new("event_type_invalid", "type", detail)
+            .hint("use letters, digits and `_ - : /` in parts joined by dots, such as `invoice.paid`"))
+    };
+    if event_type.is_empty() {
+        return refuse("the event type is empty".to_owned());
+    }
+    if event_type.len() > Admission::MAX_EVENT_TYPE_BYTES {
+        return refuse(format!("the event type `{shown}…` is longer than {} bytes", Admission::MAX_EVENT_TYPE_BYTES));
+    }
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"_-:/".contains(&byte);
+    if !event_type.split('.').all(|part| !part.is_empty() && part.bytes().all(allowed)) {
+        return refuse(format!("`{}` is not an event type", shown.escape_default()));
+    }
+    Ok(())
+}
+
+fn check_name(field: &'static str, code: &'static str, name: &str) -> Result<(), Refusal> {
+    let limit = Admission::MAX_NAME_BYTES;
+    let printable = name.bytes().all(|byte| byte == b' ' || byte.is_ascii_graphic());
+    if name.is_empty() || name.len() > limit || !printable || name.trim() != name {
+        let shown: String = name.chars().take(64).collect();
+        let detail =
+            format!("{field} has 1 to {limit} printable ASCII characters, this one is `{}`", shown.escape_default());
+        return Err(Refusal::new(code, field, detail));
+    }
+    Ok(())
+}
+
+/// What an enqueue did.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Enqueued {
+    /// A new event, with one delivery per destination; none when no endpoint takes its type.
+    New {
+        /// The new event.
+        event_id: EventId,
+        /// Its deliveries.
+        deliveries: Vec<EnqueuedDelivery>,
+    },
+    /// An earlier enqueue under the same idempotency key had the same content; nothing was written.
+    Duplicate {
+        /// The event of that earlier enqueue.
+        event_id: EventId,
+    },
+}
+
+impl Enqueued {
+    /// The event, new or not.
+    pub fn event_id(&self) -> EventId {
+        match self {
+            Self::New { event_id, .. } | Self::Duplicate { event_id } => *event_id,
+        }
+    }
+
+    /// What was written, empty for a duplicate.
+    pub fn deliveries(&self) -> &[EnqueuedDelivery] {
+        match self {
+            Self::New { deliveries, .. } => deliveries,
+            Self::Duplicate { .. } => &[],
+        }
+    }
+}
+
+/// A delivery that an enqueue wrote.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EnqueuedDelivery {
+    /// Its id.
+    pub id: DeliveryId,
+    /// Where it goes.
+    pub destination_url: String,
+    /// The endpoint it was fanned out to.
+    pub endpoint_id: Option<EndpointId>,
+}
+
+/// Why an enqueue wrote nothing.
+#[derive(Debug, thiserror::Error)]
+pub enum EnqueueError {
+    /// The event cannot be accepted as it is.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// The key was used before, with other content.
+    #[error("idempotency_conflict: the idempotency key `{key}` belongs to {event_id}, whose content differs")]
+    IdempotencyConflict {
+        /// The key.
+        key: String,
+        /// The event that has it.
+        event_id: EventId,
+    },
+    /// The store broke.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// An event as it is stored.
+#[derive(Clone, PartialEq, Serialize)]
+pub struct Event {
+    /// Its id.
+    pub id: EventId,
+    /// Whose it is.
+    pub tenant: String,
+    /// What happened.
+    #[serde(rename = "type")]
+    pub event_type: String,
+    /// The bytes that receivers get.
+    #[serde(skip)]
+    pub payload: Bytes,
+    /// For announcements.
+    pub metadata: Metadata,
+    /// Where its deliveries are announced.
+    pub topic: String,
+    /// When it was enqueued.
+    pub created_at: Timestamp,
+    /// Its deliveries, oldest first.
+    pub deliveries: Vec<EventDelivery>,
+}
+
+impl fmt::Debug for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Event")
+            .field("id", &self.id)
+            .field("tenant", &self.tenant)
+            .field("event_type", &self.event_type)
+            .field("payload_bytes", &self.payload.len())
+            .field("deliveries", &self.deliveries)
+            .finish_non_exhaustive()
+    }
+}
+
+/// One line of an event's deliveries.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EventDelivery {
+    /// Its id.
+    pub id: DeliveryId,
+    /// Where it goes.
+    pub destination_url: String,
+    /// How it stands.
+    pub status: DeliveryStatus,
+}

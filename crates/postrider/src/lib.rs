@@ -1,0 +1,39 @@
+//! Postrider's engine: webhooks delivered surely, signed, in time, once per change.
+//!
+//! An **event** is written in the caller's transaction together with one **delivery** per destination; a **dispatcher**
+//! takes due deliveries under a **lease**, makes one **attempt** each, and **settles** the result, which consumes the
+//! lease.
+//!
+//! This crate knows no SQL dialect and no web framework. `postrider-postgres` and `postrider-sqlite` implement its one
+//! trait, [`Store`]; everything else here is data, functions, or the real thing.
+
+pub mod announcement;
+pub mod delivery;
+pub mod destination;
+pub mod endpoint;
+pub mod event;
+pub mod ids;
+pub mod lease;
+pub mod outcome;
+pub mod refusal;
+pub mod retry;
+pub mod secret;
+pub mod signature;
+pub mod store;
+
+pub use announcement::{Announcement, Fact};
+pub use delivery::{Attempt, Cursor, Delivery, DeliveryDetail, DeliveryFilter, DeliveryStatus, Page, PageRequest};
+pub use destination::{Destination, DestinationPolicy};
+pub use endpoint::{Endpoint, EndpointSettings, EndpointStatus, EventTypePattern, NewEndpoint};
+pub use event::{
+    Admission, AdmittedEvent, DEFAULT_TENANT, DEFAULT_TOPIC, EnqueueError, Enqueued, EnqueuedDelivery, Event,
+    EventDelivery, Metadata, NewEvent,
+};
+pub use ids::{DeliveryId, EndpointId, EventId, InvalidId};
+pub use lease::{InvalidLease, InvalidWorkerId, Lease, LeaseTerm, LeaseToken, WorkerId};
+pub use outcome::{Outcome, OutcomeKind, Phase, Response, Verdict, verdict};
+pub use refusal::Refusal;
+pub use retry::RetryPolicy;
+pub use secret::{InvalidSecret, Secret};
+pub use signature::SignatureScheme;
+pub use store::{Store, StoreError, StoreErrorCode};

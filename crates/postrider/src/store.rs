@@ -1,0 +1,471 @@
+//! The one seam to a database.
+//!
+//! # The contract
+//!
+//! A store keeps events, deliveries, leases, attempts, dead letters, endpoints, announcements and an audit trail, and
+//! every delivery is in **exactly one place**: *ready* (due, unclaimed), *scheduled* (not yet due), *leased* (claimed),
+//! or settled (delivered, dead, cancelled). Each method below is atomic: it happens entirely or not at all, and what it
+//! reported as done survives a crash.
+//!
+//! - **Time is the store's.** Durations come in, instants go out; a caller's wall clock has no effect on anything.
+//! - **A lease is a row.** `claim` creates it with a fresh random token; `settle`, `release`, `recover` and an
+//!   operator's `cancel` delete it. Whoever deletes it decides; everyone after finds nothing and changes nothing.
+//! - **Order.** Within a lane, deliveries become claimable in the order in which they became due. Between lanes, a claim
+//!   takes turns.
+//! - **Refusals are values.** A lost lease, a duplicate, an operator's action that the state forbids: all are `Ok`.
+//!   `Err` means that the store could not do its work, and says whether trying again can help.
+//!
+//! Enqueueing inside the caller's own transaction is not here, since transaction types differ between databases: each
+//! store has an inherent method for it. [`Store::enqueue`] is the same in a transaction of its own.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use jiff::Timestamp;
+use serde::Serialize;
+
+use crate::announcement::Announcement;
+use crate::delivery::{Delivery, DeliveryDetail, DeliveryFilter, DeliveryStatus, Page, PageRequest};
+use crate::endpoint::{Endpoint, EndpointStatus, NewEndpoint};
+use crate::event::{EnqueueError, Enqueued, Event, NewEvent};
+use crate::ids::{DeliveryId, EndpointId, EventId};
+use crate::lease::{Lease, WorkerId};
+use crate::outcome::{OutcomeKind, Verdict};
+
+/// A database that keeps deliveries. See the [module](self) for the contract that all methods share.
+#[async_trait]
+pub trait Store: Send + Sync + fmt::Debug + 'static {
+    /// Enqueues the events, all or none, in one transaction of the store's own. One result each, in order. An event
+    /// whose idempotency key is known, also from earlier in the same list, is a duplicate; if its content differs,
+    /// nothing at all is written.
+    async fn enqueue(&self, events: Vec<NewEvent>) -> Result<Vec<Enqueued>, EnqueueError>;
+
+    /// Called once when a dispatcher starts. A store that only one process may dispatch from takes its lock here, and
+    /// gives back the leases that an earlier process left behind.
+    async fn start_dispatching(&self, worker: &WorkerId) -> Result<(), StoreError>;
+
+    /// Takes up to `limit` ready deliveries and grants a lease on each. Lanes take turns, beginning after the
+    /// request's cursor; no lane gets more than its free slots; lanes of endpoints that are not active are passed
+    /// over. Two concurrent claims never return the same delivery, and never wait for each other.
+    async fn claim(&self, request: &ClaimRequest) -> Result<Claimed, StoreError>;
+
+    /// Extends the leases that `worker` still holds under exactly these tokens to `lease` from now, never backwards,
+    /// and returns those. What is missing from the answer was settled or lost.
+    async fn renew(&self, worker: &WorkerId, leases: &[Lease], lease: Duration) -> Result<Vec<Lease>, StoreError>;
+
+    /// Consumes each lease with the result of its attempt: writes the attempt, moves the delivery, records the
+    /// announcement. One answer each, in order. Safe to repeat when an answer was lost.
+    async fn settle(&self, worker: &WorkerId, settles: &[Settle]) -> Result<Vec<Settlement>, StoreError>;
+
+    /// Gives leases back unused: the deliveries are ready again at once, nothing is counted. Returns how many.
+    async fn release(&self, worker: &WorkerId, leases: &[Lease]) -> Result<u64, StoreError>;
+
+    /// Takes back up to `limit` expired leases. Their deliveries are ready again with `abandoned_count` one higher;
+    /// those that were abandoned `max_abandoned` times in a row are dead instead.
+    async fn recover(&self, limit: u32, max_abandoned: u32) -> Result<Recovered, StoreError>;
+
+    /// Makes up to `limit` scheduled deliveries whose time has come ready.
+    async fn promote(&self, limit: u32) -> Result<Promoted, StoreError>;
+
+    /// Returns when deliveries may have become ready, or after `timeout`, whichever is first. It may return early, and
+    /// it may miss something that became ready just before; callers poll as well.
+    async fn wait_ready(&self, timeout: Duration);
+
+    /// Makes a settled or failed delivery due now. A dead or cancelled one starts a new round of attempts from 0; a
+    /// failed one keeps its count. Audited under the operator's name.
+    async fn retry(&self, id: DeliveryId, operator: &Operator) -> Result<Action, StoreError>;
+
+    /// Makes the oldest up to `limit` deliveries that match due now, as [`Store::retry`] does, in one transaction.
+    /// Returns how many; call again until it returns 0.
+    async fn retry_matching(&self, filter: &DeliveryFilter, limit: u32, operator: &Operator)
+    -> Result<u64, StoreError>;
+
+    /// Stops an unsettled delivery, also while it is leased: the attempt under way finds its lease gone. Audited.
+    async fn cancel(&self, id: DeliveryId, reason: &str, operator: &Operator) -> Result<Action, StoreError>;
+
+    /// One delivery with its attempts.
+    async fn delivery(&self, id: DeliveryId) -> Result<Option<DeliveryDetail>, StoreError>;
+
+    /// Deliveries that match, newest first.
+    async fn deliveries(&self, filter: &DeliveryFilter, page: &PageRequest) -> Result<Page<Delivery>, StoreError>;
+
+    /// How many match; counted exactly.
+    async fn count_deliveries(&self, filter: &DeliveryFilter) -> Result<u64, StoreError>;
+
+    /// One event with its payload and deliveries.
+    async fn event(&self, id: EventId) -> Result<Option<Event>, StoreError>;
+
+    /// What is where right now; of one tenant, or of all.
+    async fn overview(&self, tenant: Option<&str>) -> Result<Overview, StoreError>;
+
+    /// Registers an endpoint.
+    async fn create_endpoint(&self, endpoint: NewEndpoint) -> Result<Endpoint, StoreError>;
+
+    /// One endpoint.
+    async fn endpoint(&self, id: EndpointId) -> Result<Option<Endpoint>, StoreError>;
+
+    /// Pauses, resumes or disables an endpoint. False when there is none.
+    async fn set_endpoint_status(
+        &self,
+        id: EndpointId,
+        status: EndpointStatus,
+        reason: Option<&str>,
+        operator: &Operator,
+    ) -> Result<bool, StoreError>;
+
+    /// Announcements after a place, in an order in which none is ever missed: a later call with the returned place
+    /// returns everything that this one did not, also what was committed out of order.
+    async fn announcements(&self, after: &FeedPlace, limit: u32) -> Result<Announced, StoreError>;
+
+    /// The place after everything that is recorded now.
+    async fn announcements_end(&self) -> Result<FeedPlace, StoreError>;
+
+    /// Returns when something may have been announced, or after `timeout`.
+    async fn wait_announced(&self, timeout: Duration);
+
+    /// The audit trail, newest first: what operators did.
+    async fn audit(&self, page: &PageRequest) -> Result<Page<AuditEntry>, StoreError>;
+
+    /// Removes up to `limit` events older than `older_than` of which every delivery is delivered or cancelled, with
+    /// their deliveries and attempts, and announcements that old. Dead letters and whatever is unsettled stay, and so
+    /// do idempotency keys. Call again with the returned place until there is none.
+    async fn retain(&self, older_than: Duration, after: Option<EventId>, limit: u32) -> Result<Retained, StoreError>;
+}
+
+/// What fairness is counted by: an endpoint, or the host of a bare destination.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Lane(pub String);
+
+impl Lane {
+    /// The lane of an endpoint.
+    pub fn of_endpoint(id: EndpointId) -> Self {
+        Self(id.as_uuid().to_string())
+    }
+}
+
+/// How much to claim, for whom.
+#[derive(Debug, Clone)]
+pub struct ClaimRequest {
+    /// Who will hold the leases.
+    pub worker: WorkerId,
+    /// How long they last.
+    pub lease: Duration,
+    /// At most this many: the caller's free slots.
+    pub limit: u32,
+    /// At most this many in flight per lane, unless the lane's endpoint has a lower limit of its own.
+    pub lane_limit: u32,
+    /// How many the caller has in flight, per lane; what is not listed has none.
+    pub in_flight: Vec<(Lane, u32)>,
+    /// The lane after which to begin.
+    pub after: Option<Lane>,
+}
+
+/// What a claim took.
+#[derive(Debug, Clone)]
+pub struct Claimed {
+    /// The deliveries.
+    pub claims: Vec<Claim>,
+    /// The last lane that was looked at, to begin after next time; none when the end was reached.
+    pub cursor: Option<Lane>,
+    /// The database's time of the claim.
+    pub at: Timestamp,
+}
+
+/// One leased delivery, with all that an attempt needs.
+#[derive(Clone)]
+pub struct Claim {
+    /// The right to settle it.
+    pub lease: Lease,
+    /// Its lane.
+    pub lane: Lane,
+    /// Whose it is.
+    pub tenant: String,
+    /// Its event.
+    pub event_id: EventId,
+    /// The event's type.
+    pub event_type: String,
+    /// The bytes to send.
+    pub payload: Bytes,
+    /// Where to.
+    pub destination_url: String,
+    /// Attempts settled in this round.
+    pub attempt_count: u32,
+    /// Attempts settled in earlier rounds.
+    pub earlier_attempts: u32,
+    /// The endpoint as it is now; shared between the claims of one endpoint.
+    pub endpoint: Option<Arc<Endpoint>>,
+}
+
+impl fmt::Debug for Claim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Claim")
+            .field("lease", &self.lease)
+            .field("lane", &self.lane)
+            .field("event_id", &self.event_id)
+            .field("payload_bytes", &self.payload.len())
+            .field("destination_url", &self.destination_url)
+            .field("attempt_count", &self.attempt_count)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The result of one attempt, to be settled.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settle {
+    /// Under which lease.
+    pub lease: Lease,
+    /// What is to be done with the delivery.
+    pub verdict: Verdict,
+    /// The attempt, for the history.
+    pub attempt: AttemptResult,
+    /// The endpoint said that it is gone.
+    pub disable_endpoint: bool,
+}
+
+/// An attempt, as it is reported by its worker: in durations, since the store has the clock.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AttemptResult {
+    /// What happened.
+    pub outcome: OutcomeKind,
+    /// The answer's status.
+    pub status_code: Option<u16>,
+    /// How long it took.
+    pub took: Duration,
+    /// How long ago it began.
+    pub started_ago: Duration,
+    /// The first bytes of the answer.
+    pub response_excerpt: Option<String>,
+    /// Why it failed.
+    pub error_detail: Option<String>,
+}
+
+/// What became of one settle.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Settlement {
+    /// It took effect.
+    Applied,
+    /// It had taken effect before; the answer to that call was lost.
+    AppliedEarlier,
+    /// The lease was no longer there. Nothing changed.
+    LeaseLost,
+}
+
+/// What a recovery found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Recovered {
+    /// Leases that had expired, and whose deliveries are ready again.
+    pub returned: u64,
+    /// Deliveries that had been abandoned too often, and are dead.
+    pub dead: u64,
+}
+
+/// What a promotion found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Promoted {
+    /// Deliveries that are ready now.
+    pub ready: u64,
+    /// How long until the next one is due; none when nothing is scheduled.
+    pub next_due_in: Option<Duration>,
+}
+
+/// Who acts, for the audit trail.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Operator(pub String);
+
+/// What became of an operator's action.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Action {
+    /// Done.
+    Done,
+    /// There is no such delivery.
+    NotFound,
+    /// Its state forbids it.
+    Forbidden(Forbidden),
+}
+
+/// Why an action is forbidden.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Forbidden {
+    /// It has not been attempted yet, or is due already: there is nothing to retry.
+    AlreadyDue,
+    /// An attempt is under way.
+    InFlight,
+    /// A receiver has acknowledged it.
+    AlreadyDelivered,
+    /// It is settled: there is nothing to cancel.
+    AlreadySettled(DeliveryStatus),
+}
+
+impl Forbidden {
+    /// A stable code.
+    pub const fn code(self) -> &'static str {
+        match self {
+            Self::AlreadyDue => "delivery_already_due",
+            Self::InFlight => "delivery_in_flight",
+            Self::AlreadyDelivered => "delivery_already_delivered",
+            Self::AlreadySettled(_) => "delivery_already_settled",
+        }
+    }
+}
+
+impl fmt::Display for Forbidden {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::AlreadyDue => f.write_str("it is due already, a dispatcher will take it"),
+            Self::InFlight => f.write_str("an attempt is under way"),
+            Self::AlreadyDelivered => f.write_str("its receiver has acknowledged it"),
+            Self::AlreadySettled(status) => write!(f, "it is {status} already"),
+        }
+    }
+}
+
+/// What is where.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+pub struct Overview {
+    /// Deliveries by status.
+    pub pending: u64,
+    /// Last attempt failed, another one is scheduled.
+    pub failed: u64,
+    /// Done.
+    pub delivered: u64,
+    /// Dead letters.
+    pub dead: u64,
+    /// Stopped.
+    pub cancelled: u64,
+    /// Ready to be claimed.
+    pub due: u64,
+    /// Leased.
+    pub in_flight: u64,
+    /// Waiting for their time.
+    pub scheduled: u64,
+    /// How long the oldest ready delivery has been due.
+    #[serde(serialize_with = "as_millis", rename = "oldest_due_age_ms")]
+    pub oldest_due_age: Option<Duration>,
+}
+
+#[expect(clippy::ref_option, reason = "the shape that serde calls")]
+fn as_millis<S: serde::Serializer>(age: &Option<Duration>, serializer: S) -> Result<S::Ok, S::Error> {
+    age.map(|age| u64::try_from(age.as_millis()).unwrap_or(u64::MAX)).serialize(serializer)
+}
+
+/// A place in the record of announcements. What the gaps are is the store's business: numbers below `position` that a
+/// transaction had taken, but not committed, when the place was reached.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct FeedPlace {
+    /// Everything up to here was seen, but for the gaps.
+    pub position: i64,
+    /// Positions that may yet appear, each with the store's mark from which on it no longer can.
+    pub gaps: Vec<(i64, u64)>,
+}
+
+/// Some announcements, and where to go on.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Announced {
+    /// In order of position, but for what was committed late.
+    pub announcements: Vec<Announcement>,
+    /// Where to go on.
+    pub place: FeedPlace,
+}
+
+/// One thing that an operator did.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct AuditEntry {
+    /// Its place in the trail, by time.
+    pub id: uuid::Uuid,
+    /// When.
+    pub at: Timestamp,
+    /// Who.
+    pub operator: String,
+    /// What: `delivery.retry`, `delivery.cancel`, `endpoint.pause`.
+    pub action: String,
+    /// To which: the id's text.
+    pub subject: String,
+    /// Why, where a reason was given.
+    pub reason: Option<String>,
+}
+
+/// What a retention step removed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Retained {
+    /// Events.
+    pub events: u64,
+    /// Their deliveries.
+    pub deliveries: u64,
+    /// Where to go on; none when everything old was looked at.
+    pub next: Option<EventId>,
+}
+
+/// The store could not do its work.
+#[derive(Debug, thiserror::Error)]
+#[error("{code}: {message}")]
+pub struct StoreError {
+    /// What kind of trouble.
+    pub code: StoreErrorCode,
+    /// For people. Never contains a payload or a secret.
+    pub message: String,
+    /// What the driver said.
+    #[source]
+    pub source: Option<Box<dyn std::error::Error + Send + Sync>>,
+}
+
+/// Kinds of trouble that a store can be in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StoreErrorCode {
+    /// It cannot be reached, or is shutting down or starting.
+    Unavailable,
+    /// It is too busy: no connection or lock to be had in time.
+    Busy,
+    /// Its disk is full.
+    Full,
+    /// A concurrent transaction won; the caller should repeat its own.
+    Conflict,
+    /// Its schema is older or newer than this program.
+    Schema,
+    /// Another process has what only one may have.
+    Locked,
+    /// Something that should not happen: a bug, a damaged file, somebody else's change to the schema.
+    Internal,
+}
+
+impl StoreErrorCode {
+    /// Its name.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Unavailable => "store_unavailable",
+            Self::Busy => "store_busy",
+            Self::Full => "store_full",
+            Self::Conflict => "store_conflict",
+            Self::Schema => "store_schema",
+            Self::Locked => "store_locked",
+            Self::Internal => "store_internal",
+        }
+    }
+
+    /// Trying again can help.
+    pub const fn is_transient(self) -> bool {
+        matches!(self, Self::Unavailable | Self::Busy | Self::Full | Self::Conflict)
+    }
+}
+
+impl fmt::Display for StoreErrorCode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl StoreError {
+    /// Trouble of this kind.
+    pub fn new(code: StoreErrorCode, message: impl Into<String>) -> Self {
+        Self { code, message: message.into(), source: None }
+    }
+
+    /// The same, with what the driver said.
+    #[must_use]
+    pub fn caused_by(mut self, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        self.source = Some(source.into());
+        self
+    }
+}
