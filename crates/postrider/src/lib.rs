@@ -17,6 +17,7 @@ pub mod lease;
 pub mod outcome;
 pub mod refusal;
 pub mod retry;
+pub mod retry_after;
 pub mod secret;
 pub mod signature;
 pub mod store;
@@ -34,6 +35,7 @@ pub use lease::{InvalidLease, InvalidWorkerId, Lease, LeaseTerm, LeaseToken, Wor
 pub use outcome::{Outcome, OutcomeKind, Phase, Response, Verdict, verdict};
 pub use refusal::Refusal;
 pub use retry::RetryPolicy;
+pub use retry_after::retry_after;
 pub use secret::{InvalidSecret, Secret};
 pub use signature::SignatureScheme;
 pub use store::{Store, StoreError, StoreErrorCode};
