@@ -21,6 +21,7 @@ pub mod retry_after;
 pub mod secret;
 pub mod signature;
 pub mod store;
+pub mod transport;
 
 pub use announcement::{Announcement, Fact};
 pub use delivery::{Attempt, Cursor, Delivery, DeliveryDetail, DeliveryFilter, DeliveryStatus, Page, PageRequest};
@@ -39,3 +40,4 @@ pub use retry_after::retry_after;
 pub use secret::{InvalidSecret, Secret};
 pub use signature::SignatureScheme;
 pub use store::{Store, StoreError, StoreErrorCode};
+pub use transport::{Post, Transport, TransportConfig, TransportError};

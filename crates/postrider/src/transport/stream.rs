@@ -1,0 +1,120 @@
+//! A connection's bytes, plain or under TLS, and how many may come unasked.
+
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use hyper_util::client::legacy::connect::{Connected, Connection};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio_rustls::client::TlsStream;
+
+/// How much an HTTP/1 connection may deliver after the last byte that was sent on it, before the body is counted.
+///
+/// The HTTP library bounds a head, and our own reading bounds a body. Neither bounds interim responses, which it skips for
+/// as long as they come. This does: a response that is read at all stays far below.
+const UNASKED_BYTES: usize = 256 * 1024;
+/// What one byte of a body may cost on the wire when it comes in chunks of one.
+const CHUNK_OVERHEAD: usize = 8;
+
+/// More came than any response that is read may have.
+#[derive(Debug, thiserror::Error)]
+#[error("the receiver sent far more than a response's head before the head was complete")]
+pub(super) struct Flood;
+
+/// A connection to a receiver.
+pub(super) struct Stream {
+    io: Io,
+    /// What may come between two writes; none for HTTP/2, whose responses share a connection and have windows instead.
+    allowance: Option<usize>,
+    arrived: usize,
+}
+
+enum Io {
+    Plain(TcpStream),
+    Tls(Box<TlsStream<TcpStream>>),
+}
+
+impl Stream {
+    pub(super) fn plain(tcp: TcpStream, kept_response_bytes: usize) -> Self {
+        Self { io: Io::Plain(tcp), allowance: Some(allowance(kept_response_bytes)), arrived: 0 }
+    }
+
+    pub(super) fn tls(tls: TlsStream<TcpStream>, kept_response_bytes: usize) -> Self {
+        let http2 = tls.get_ref().1.alpn_protocol() == Some(b"h2");
+        let allowance = (!http2).then(|| allowance(kept_response_bytes));
+        Self { io: Io::Tls(Box::new(tls)), allowance, arrived: 0 }
+    }
+}
+
+fn allowance(kept_response_bytes: usize) -> usize {
+    kept_response_bytes.saturating_mul(CHUNK_OVERHEAD).saturating_add(UNASKED_BYTES)
+}
+
+impl Connection for Stream {
+    fn connected(&self) -> Connected {
+        let connected = Connected::new();
+        if self.allowance.is_none() { connected.negotiated_h2() } else { connected }
+    }
+}
+
+impl AsyncRead for Stream {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        let before = buffer.filled().len();
+        ready!(match &mut this.io {
+            Io::Plain(tcp) => Pin::new(tcp).poll_read(cx, buffer),
+            Io::Tls(tls) => Pin::new(tls).poll_read(cx, buffer),
+        })?;
+        this.arrived = this.arrived.saturating_add(buffer.filled().len() - before);
+        if this.allowance.is_some_and(|allowance| this.arrived > allowance) {
+            return Poll::Ready(Err(io::Error::other(Flood)));
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for Stream {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        this.arrived = 0;
+        match &mut this.io {
+            Io::Plain(tcp) => Pin::new(tcp).poll_write(cx, bytes),
+            Io::Tls(tls) => Pin::new(tls).poll_write(cx, bytes),
+        }
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        this.arrived = 0;
+        match &mut this.io {
+            Io::Plain(tcp) => Pin::new(tcp).poll_write_vectored(cx, slices),
+            Io::Tls(tls) => Pin::new(tls).poll_write_vectored(cx, slices),
+        }
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        match &self.io {
+            Io::Plain(tcp) => tcp.is_write_vectored(),
+            Io::Tls(tls) => tls.is_write_vectored(),
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut self.get_mut().io {
+            Io::Plain(tcp) => Pin::new(tcp).poll_flush(cx),
+            Io::Tls(tls) => Pin::new(tls).poll_flush(cx),
+        }
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut self.get_mut().io {
+            Io::Plain(tcp) => Pin::new(tcp).poll_shutdown(cx),
+            Io::Tls(tls) => Pin::new(tls).poll_shutdown(cx),
+        }
+    }
+}
