@@ -6,13 +6,18 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use serde::Serialize;
+use tokio::sync::broadcast;
+use tokio::task::JoinHandle;
 
 use crate::event::Metadata;
 use crate::ids::{DeliveryId, EndpointId, EventId};
 use crate::refusal::Refusal;
+use crate::store::{FeedPlace, Store, StoreError};
 
 /// What is announced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -88,4 +93,120 @@ pub struct Announcement {
     pub metadata: Metadata,
     /// When, by the database's clock.
     pub at: Timestamp,
+}
+
+/// How many announcements wait for a slow subscriber before it loses the oldest.
+const SUBSCRIBER_BACKLOG: usize = 4096;
+
+/// How many announcements are read at once.
+const READ_AT_ONCE: u32 = 500;
+
+/// Follows what a store announces, and tells it to subscribers in this process.
+///
+/// ```no_run
+/// # async fn example(store: std::sync::Arc<dyn postrider::Store>) -> Result<(), Box<dyn std::error::Error>> {
+/// use postrider::{Fact, Feed, Heard};
+///
+/// let feed = Feed::start(store).await?;
+/// let mut subscription = feed.subscribe("postrider");
+/// while let Some(heard) = subscription.next().await {
+///     match heard {
+///         Heard::Announcement(fact) if fact.fact == Fact::Dead => println!("{} is dead", fact.delivery_id),
+///         Heard::Announcement(_) => {}
+///         Heard::Missed(count) => println!("too slow: missed {count}"),
+///     }
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct Feed {
+    sender: broadcast::Sender<Arc<Announcement>>,
+    task: JoinHandle<()>,
+}
+
+impl Feed {
+    /// Follows everything that is announced from now on, by any process on the store's database.
+    pub async fn start(store: Arc<dyn Store>) -> Result<Self, StoreError> {
+        let place = store.announcements_end().await?;
+        Ok(Self::start_after(store, place))
+    }
+
+    /// Follows everything that is announced after a place.
+    pub fn start_after(store: Arc<dyn Store>, place: FeedPlace) -> Self {
+        let (sender, _) = broadcast::channel(SUBSCRIBER_BACKLOG);
+        let task = tokio::spawn(follow(store, place, sender.clone()));
+        Self { sender, task }
+    }
+
+    /// Hears what is announced on `topic` from now on.
+    pub fn subscribe(&self, topic: impl Into<String>) -> Subscription {
+        Subscription { receiver: self.sender.subscribe(), topic: Some(topic.into()) }
+    }
+
+    /// Hears every topic.
+    pub fn subscribe_all(&self) -> Subscription {
+        Subscription { receiver: self.sender.subscribe(), topic: None }
+    }
+}
+
+impl Drop for Feed {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+async fn follow(store: Arc<dyn Store>, mut place: FeedPlace, sender: broadcast::Sender<Arc<Announcement>>) {
+    const POLL: Duration = Duration::from_secs(1);
+    loop {
+        match store.announcements(&place, READ_AT_ONCE).await {
+            Ok(announced) => {
+                let full = announced.announcements.len() >= READ_AT_ONCE as usize;
+                place = announced.place;
+                for announcement in announced.announcements {
+                    // Nobody listening is fine.
+                    let _ = sender.send(Arc::new(announcement));
+                }
+                if !full {
+                    store.wait_announced(POLL).await;
+                }
+            }
+            Err(error) => {
+                tracing::warn!(code = %error.code, "announcements cannot be read: {}", error.message);
+                tokio::time::sleep(POLL).await;
+            }
+        }
+    }
+}
+
+/// What a subscriber hears.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Heard {
+    /// A fact.
+    Announcement(Arc<Announcement>),
+    /// The subscriber was too slow: this many announcements, of all topics, passed it by.
+    Missed(u64),
+}
+
+/// One subscriber's end of a [`Feed`].
+#[derive(Debug)]
+pub struct Subscription {
+    receiver: broadcast::Receiver<Arc<Announcement>>,
+    topic: Option<String>,
+}
+
+impl Subscription {
+    /// Waits for the next announcement on the topic; none when the feed is gone.
+    pub async fn next(&mut self) -> Option<Heard> {
+        loop {
+            match self.receiver.recv().await {
+                Ok(announcement) if self.topic.as_ref().is_none_or(|topic| *topic == announcement.topic) => {
+                    return Some(Heard::Announcement(announcement));
+                }
+                Ok(_) => {}
+                Err(broadcast::error::RecvError::Lagged(count)) => return Some(Heard::Missed(count)),
+                Err(broadcast::error::RecvError::Closed) => return None,
+            }
+        }
+    }
 }

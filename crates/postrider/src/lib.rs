@@ -10,6 +10,7 @@
 pub mod announcement;
 pub mod delivery;
 pub mod destination;
+pub mod dispatcher;
 pub mod endpoint;
 pub mod event;
 pub mod ids;
@@ -23,9 +24,10 @@ pub mod signature;
 pub mod store;
 pub mod transport;
 
-pub use announcement::{Announcement, Fact};
+pub use announcement::{Announcement, Fact, Feed, Heard, Subscription};
 pub use delivery::{Attempt, Cursor, Delivery, DeliveryDetail, DeliveryFilter, DeliveryStatus, Page, PageRequest};
 pub use destination::{Destination, DestinationPolicy};
+pub use dispatcher::{Dispatcher, DispatcherBuilder, InvalidDispatcher, Totals};
 pub use endpoint::{Endpoint, EndpointSettings, EndpointStatus, EventTypePattern, NewEndpoint};
 pub use event::{
     Admission, AdmittedEvent, DEFAULT_TENANT, DEFAULT_TOPIC, EnqueueError, Enqueued, EnqueuedDelivery, Event,

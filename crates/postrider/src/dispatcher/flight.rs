@@ -1,0 +1,97 @@
+//! One attempt: sign, POST, judge, hand over to be settled.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use jiff::Timestamp;
+use tokio::sync::mpsc;
+
+use super::{Shared, request};
+use crate::lease::LeaseToken;
+use crate::outcome::{Outcome, verdict};
+use crate::store::{AttemptResult, Claim, Settle};
+
+/// An attempt under way.
+pub(super) struct Flight {
+    shared: Arc<Shared>,
+    claim: Claim,
+    /// The database's time of the claim, and the local instant that goes with it.
+    claimed_at: Timestamp,
+    answered_at: Instant,
+}
+
+impl Flight {
+    pub(super) fn new(shared: Arc<Shared>, claim: Claim, claimed_at: Timestamp, answered_at: Instant) -> Self {
+        Self { shared, claim, claimed_at, answered_at }
+    }
+
+    pub(super) async fn run(self, results: mpsc::Sender<Settle>) {
+        let token = self.claim.lease.token;
+        let _slot = Slot { shared: &self.shared, token };
+        let started = Instant::now();
+        if !self.shared.held.is_safe(token, started) {
+            tracing::warn!(
+                delivery_id = %self.claim.lease.delivery_id,
+                worker_id = %self.shared.settings.worker,
+                code = "lease_expired",
+                "not sent: its lease may have run out before the attempt began"
+            );
+            self.shared.held.remove([token]);
+            return;
+        }
+        let outcome = self.attempt(started).await;
+        // The settler is gone only when the dispatcher stops; then the lease is still held, and is given back.
+        let _ = results.send(self.judge(&outcome, started)).await;
+    }
+
+    async fn attempt(&self, started: Instant) -> Outcome {
+        // The wall clock of this machine may be wrong; the database's, carried on by the monotonic one, is not.
+        let now = self.claimed_at + (started - self.answered_at);
+        match request::post(&self.claim, &self.shared.settings, now) {
+            Ok(post) => self.shared.transport.post(post).await,
+            Err(refusal) => Outcome::Blocked(refusal),
+        }
+    }
+
+    fn judge(&self, outcome: &Outcome, started: Instant) -> Settle {
+        let Claim { lease, endpoint, attempt_count, .. } = &self.claim;
+        let took = started.elapsed();
+        self.shared.count(|totals| totals.attempted(outcome, took));
+        let own_policy = endpoint.as_ref().and_then(|endpoint| endpoint.settings.retry_policy.as_ref());
+        let policy = own_policy.unwrap_or(&self.shared.settings.retry_policy);
+        let attempt = AttemptResult {
+            outcome: outcome.kind(),
+            status_code: outcome.status_code(),
+            took,
+            started_ago: took,
+            response_excerpt: outcome.excerpt().map(str::to_owned),
+            error_detail: outcome.error_detail(),
+        };
+        Settle {
+            lease: *lease,
+            verdict: verdict(outcome, attempt_count + 1, policy, lease.delivery_id),
+            attempt,
+            disable_endpoint: endpoint.is_some() && outcome.disables_endpoint(),
+        }
+    }
+}
+
+/// The slot that a flight occupies. When the flight panics, the slot is free again and the lease no longer renewed: it
+/// expires and counts as abandoned, as after a crash.
+struct Slot<'a> {
+    shared: &'a Shared,
+    token: LeaseToken,
+}
+
+impl Drop for Slot<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            tracing::error!(
+                worker_id = %self.shared.settings.worker,
+                code = "attempt_panicked",
+                "an attempt panicked; its lease will expire and be counted as abandoned"
+            );
+            self.shared.held.remove([self.token]);
+        }
+    }
+}

@@ -1,0 +1,340 @@
+//! The leases that a dispatcher holds: what is in flight, per lane and in all, and until when each is safe.
+//!
+//! An entry is made when a claim returns, before the attempt starts, and goes away when its settle returns. It is the
+//! dispatcher's slot, its lane's slot, and what the heartbeat renews, so these three can never disagree. Entries are
+//! kept by token, not by delivery: a dispatcher may claim a delivery again whose earlier lease it let lapse, while the
+//! earlier attempt is still under way.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Mutex, MutexGuard};
+use std::time::Instant;
+
+use tokio::sync::Notify;
+
+use crate::ids::DeliveryId;
+use crate::lease::{Lease, LeaseToken};
+use crate::store::Lane;
+
+/// Why the renewal of a lease ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum RenewalEnd {
+    /// Its settle took effect.
+    Completed,
+    /// The store no longer had it for this worker and token.
+    Lost,
+    /// Renewals failed until the lease had run out.
+    StoreError,
+    /// The attempt did not end by its hard deadline.
+    Deadline,
+    /// The dispatcher stopped.
+    Shutdown,
+}
+
+impl fmt::Display for RenewalEnd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Completed => "completed",
+            Self::Lost => "lost",
+            Self::StoreError => "store_error",
+            Self::Deadline => "deadline",
+            Self::Shutdown => "shutdown",
+        })
+    }
+}
+
+/// One lease that is held.
+#[derive(Debug, Clone)]
+struct Held {
+    delivery_id: DeliveryId,
+    lane: Lane,
+    /// Until when the lease certainly lasts: counted from before the claim or renewal was sent.
+    safe_until: Instant,
+    /// From when on it is not renewed any more, whatever its attempt does.
+    hard_deadline: Instant,
+    /// Its settle has been handed to the store, so it may vanish there at any moment.
+    settling: bool,
+    /// It is still renewed.
+    renewing: bool,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    by_token: HashMap<LeaseToken, Held>,
+    lanes: HashMap<Lane, LaneUse>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct LaneUse {
+    in_flight: u32,
+    limit: u32,
+}
+
+/// All leases that are held.
+#[derive(Debug)]
+pub(crate) struct HeldLeases {
+    max_in_flight: u32,
+    inner: Mutex<Inner>,
+    /// Told when a slot that somebody may be waiting for is free again.
+    freed: Notify,
+    /// Told when the last entry goes away.
+    emptied: Notify,
+}
+
+/// A lease whose renewal ended, for the log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Ended {
+    pub(crate) lease: Lease,
+    pub(crate) reason: RenewalEnd,
+}
+
+/// What is known of a lease when it is granted.
+#[derive(Debug, Clone)]
+pub(crate) struct Granted {
+    pub(crate) lease: Lease,
+    pub(crate) lane: Lane,
+    pub(crate) lane_limit: u32,
+    pub(crate) safe_until: Instant,
+    pub(crate) hard_deadline: Instant,
+}
+
+impl HeldLeases {
+    pub(crate) fn new(max_in_flight: u32) -> Self {
+        Self { max_in_flight, inner: Mutex::default(), freed: Notify::new(), emptied: Notify::new() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().expect("no code panics while it holds this lock")
+    }
+
+    pub(crate) fn add(&self, granted: impl IntoIterator<Item = Granted>) {
+        let mut inner = self.lock();
+        for Granted { lease, lane, lane_limit, safe_until, hard_deadline } in granted {
+            let lane_use = inner.lanes.entry(lane.clone()).or_insert(LaneUse { in_flight: 0, limit: lane_limit });
+            lane_use.in_flight += 1;
+            lane_use.limit = lane_limit;
+            let delivery_id = lease.delivery_id;
+            let held = Held { delivery_id, lane, safe_until, hard_deadline, settling: false, renewing: true };
+            inner.by_token.insert(lease.token, held);
+        }
+    }
+
+    /// Gives up the slots of these leases.
+    pub(crate) fn remove(&self, tokens: impl IntoIterator<Item = LeaseToken>) {
+        let mut inner = self.lock();
+        let mut wanted = inner.by_token.len() >= self.max_in_flight as usize;
+        for token in tokens {
+            let Some(held) = inner.by_token.remove(&token) else { continue };
+            let Some(lane_use) = inner.lanes.get_mut(&held.lane) else { continue };
+            wanted |= lane_use.in_flight >= lane_use.limit;
+            lane_use.in_flight -= 1;
+            if lane_use.in_flight == 0 {
+                inner.lanes.remove(&held.lane);
+            }
+        }
+        let empty = inner.by_token.is_empty();
+        drop(inner);
+        if wanted {
+            self.freed.notify_one();
+        }
+        if empty {
+            self.emptied.notify_waiters();
+        }
+    }
+
+    /// The attempts' results are about to be handed to the store.
+    pub(crate) fn mark_settling(&self, tokens: impl IntoIterator<Item = LeaseToken>) {
+        let mut inner = self.lock();
+        for token in tokens {
+            if let Some(held) = inner.by_token.get_mut(&token) {
+                held.settling = true;
+            }
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.lock().by_token.len()
+    }
+
+    pub(crate) fn free_slots(&self) -> u32 {
+        let used = u32::try_from(self.len()).unwrap_or(u32::MAX);
+        self.max_in_flight.saturating_sub(used)
+    }
+
+    pub(crate) fn in_flight_by_lane(&self) -> Vec<(Lane, u32)> {
+        self.lock().lanes.iter().map(|(lane, lane_use)| (lane.clone(), lane_use.in_flight)).collect()
+    }
+
+    /// Whether the lease certainly still lasts.
+    pub(crate) fn is_safe(&self, token: LeaseToken, now: Instant) -> bool {
+        self.lock().by_token.get(&token).is_some_and(|held| held.renewing && now < held.safe_until)
+    }
+
+    /// What the next heartbeat renews, and what it gives up because the attempt has outlived its hard deadline.
+    pub(crate) fn due_for_renewal(&self, now: Instant) -> (Vec<Lease>, Vec<Ended>) {
+        let mut renew = Vec::new();
+        let mut ended = Vec::new();
+        for (token, held) in &mut self.lock().by_token {
+            let lease = Lease { delivery_id: held.delivery_id, token: *token };
+            if !held.renewing {
+                continue;
+            }
+            if now >= held.hard_deadline {
+                held.renewing = false;
+                ended.push(Ended { lease, reason: RenewalEnd::Deadline });
+            } else {
+                renew.push(lease);
+            }
+        }
+        (renew, ended)
+    }
+
+    /// What a renewal of `asked` came to: those in `renewed` last until `safe_until`. A lease that is missing was
+    /// completed if it was being settled, and lost otherwise.
+    pub(crate) fn renewed(&self, asked: &[Lease], renewed: &[Lease], safe_until: Instant) -> Vec<Ended> {
+        let mut inner = self.lock();
+        let mut missing: HashMap<LeaseToken, Lease> = asked.iter().map(|lease| (lease.token, *lease)).collect();
+        for lease in renewed {
+            missing.remove(&lease.token);
+            if let Some(held) = inner.by_token.get_mut(&lease.token) {
+                held.safe_until = held.safe_until.max(safe_until);
+            }
+        }
+        let mut ended = Vec::new();
+        for (token, lease) in missing {
+            // An entry that is gone was settled between the question and the answer.
+            let Some(held) = inner.by_token.get_mut(&token) else { continue };
+            if held.renewing && !held.settling {
+                held.renewing = false;
+                ended.push(Ended { lease, reason: RenewalEnd::Lost });
+            }
+        }
+        ended
+    }
+
+    /// A renewal failed: what has run out by now is given up.
+    pub(crate) fn renewal_failed(&self, now: Instant) -> Vec<Ended> {
+        let mut ended = Vec::new();
+        for (token, held) in &mut self.lock().by_token {
+            if held.renewing && !held.settling && now >= held.safe_until {
+                held.renewing = false;
+                let lease = Lease { delivery_id: held.delivery_id, token: *token };
+                ended.push(Ended { lease, reason: RenewalEnd::StoreError });
+            }
+        }
+        ended
+    }
+
+    /// Everything that is still held.
+    pub(crate) fn all(&self) -> Vec<Lease> {
+        let inner = self.lock();
+        inner.by_token.iter().map(|(token, held)| Lease { delivery_id: held.delivery_id, token: *token }).collect()
+    }
+
+    /// Waits until a slot that was short is free again.
+    pub(crate) async fn freed(&self) {
+        self.freed.notified().await;
+    }
+
+    /// Waits until nothing is held.
+    pub(crate) async fn emptied(&self) {
+        loop {
+            let emptied = self.emptied.notified();
+            if self.len() == 0 {
+                return;
+            }
+            emptied.await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use uuid::Uuid;
+
+    use super::*;
+
+    fn lease() -> Lease {
+        Lease { delivery_id: DeliveryId::from_uuid(Uuid::now_v7()), token: LeaseToken(Uuid::new_v4()) }
+    }
+
+    fn granted(lease: Lease, now: Instant) -> Granted {
+        let lane = Lane("example.com".to_owned());
+        let (safe_until, hard_deadline) = (now + Duration::from_secs(30), now + Duration::from_secs(60));
+        Granted { lease, lane, lane_limit: 2, safe_until, hard_deadline }
+    }
+
+    #[test]
+    fn a_slot_is_taken_from_the_claim_to_the_settle() {
+        let held = HeldLeases::new(3);
+        let now = Instant::now();
+        let (one, two) = (lease(), lease());
+        held.add([granted(one, now), granted(two, now)]);
+        assert_eq!(held.free_slots(), 1);
+        assert_eq!(held.in_flight_by_lane(), [(Lane("example.com".to_owned()), 2)]);
+        held.remove([one.token]);
+        held.remove([one.token]);
+        assert_eq!(held.free_slots(), 2);
+        held.remove([two.token]);
+        assert_eq!(held.in_flight_by_lane(), []);
+    }
+
+    #[test]
+    fn what_a_renewal_misses_is_lost_unless_it_was_being_settled() {
+        let held = HeldLeases::new(8);
+        let now = Instant::now();
+        let (renewed, settling, settled, lost) = (lease(), lease(), lease(), lease());
+        held.add([renewed, settling, settled, lost].map(|lease| granted(lease, now)));
+        let (asked, _) = held.due_for_renewal(now);
+        assert_eq!(asked.len(), 4);
+        held.mark_settling([settling.token]);
+        held.remove([settled.token]);
+        let later = now + Duration::from_secs(40);
+        assert_eq!(held.renewed(&asked, &[renewed], later), [Ended { lease: lost, reason: RenewalEnd::Lost }]);
+        assert!(held.is_safe(renewed.token, now + Duration::from_secs(39)));
+        assert!(!held.is_safe(lost.token, now), "a lost lease allows no new send");
+        assert!(!held.due_for_renewal(now).0.contains(&lost), "a lost lease is not renewed");
+        assert_eq!(held.len(), 3, "its attempt goes on and keeps its slot");
+    }
+
+    #[test]
+    fn an_attempt_that_outlives_its_hard_deadline_is_not_renewed_any_more() {
+        let held = HeldLeases::new(8);
+        let now = Instant::now();
+        let hung = lease();
+        held.add([granted(hung, now)]);
+        assert_eq!(held.due_for_renewal(now + Duration::from_secs(59)).0, [hung]);
+        let (renew, ended) = held.due_for_renewal(now + Duration::from_secs(60));
+        assert_eq!((renew, ended), (vec![], vec![Ended { lease: hung, reason: RenewalEnd::Deadline }]));
+        assert_eq!(held.due_for_renewal(now + Duration::from_secs(61)), (vec![], vec![]), "it is told once");
+    }
+
+    #[test]
+    fn failed_renewals_end_a_lease_only_when_it_has_run_out() {
+        let held = HeldLeases::new(8);
+        let now = Instant::now();
+        let one = lease();
+        held.add([granted(one, now)]);
+        assert_eq!(held.renewal_failed(now + Duration::from_secs(29)), []);
+        assert!(held.is_safe(one.token, now + Duration::from_secs(29)));
+        let ended = held.renewal_failed(now + Duration::from_secs(30));
+        assert_eq!(ended, [Ended { lease: one, reason: RenewalEnd::StoreError }]);
+        assert!(!held.is_safe(one.token, now));
+    }
+
+    #[tokio::test]
+    async fn freeing_a_short_slot_wakes_the_claimer() {
+        let held = HeldLeases::new(100);
+        let now = Instant::now();
+        let (one, two) = (lease(), lease());
+        held.add([granted(one, now), granted(two, now)]);
+        held.remove([one.token]);
+        held.freed().await;
+        held.remove([two.token]);
+        held.emptied().await;
+        let unwanted = tokio::time::timeout(Duration::from_millis(1), held.freed()).await;
+        assert!(unwanted.is_err(), "nobody waits for a lane that was not full");
+    }
+}

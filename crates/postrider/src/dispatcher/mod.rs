@@ -1,0 +1,353 @@
+//! The dispatcher: takes due deliveries under leases, makes one attempt each, settles the results.
+//!
+//! # Its parts
+//!
+//! ```text
+//!             claim loop ──claims──▶ flights ──results──▶ settler
+//!                 ▲                     │                    │
+//!      wake-ups, free slots          held leases ◀───────────┘
+//!                                       ▲
+//!          tender (promote, recover)    └── heartbeat (renew)
+//! ```
+//!
+//! - The **claim loop** asks for at most as many deliveries as there are free slots, so that nothing that is claimed
+//!   waits for its turn. Lanes take turns, and no lane gets more than its limit: a destination that hangs fills its own
+//!   slots and nobody else's.
+//! - A **flight** is one attempt: sign, POST, judge. It holds no transaction and no lock.
+//! - The **settler** hands results to the store in batches, and repeats a batch whose answer was lost.
+//! - The **heartbeat** renews every lease that is held, from the claim until its settle returns, in one call per tick.
+//!   A lease that the store no longer knows is lost: its attempt goes on, and its settle will change nothing.
+//! - The **tender** makes scheduled deliveries ready when they are due, and takes back what crashed workers left.
+//!
+//! # What keeps it safe
+//!
+//! Nothing here decides who may settle: the lease row in the store does ([`lease`](crate::lease)). The clocks here are
+//! monotonic and local; they only stop this process from starting work that it might no longer be entitled to.
+
+mod builder;
+mod flight;
+mod heartbeat;
+mod held;
+mod request;
+mod settler;
+mod summary;
+mod tender;
+
+use std::future::Future;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use tokio::sync::{Notify, mpsc};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+pub use builder::{DispatcherBuilder, InvalidDispatcher};
+pub use summary::Totals;
+
+use crate::lease::WorkerId;
+use crate::store::{Claim, ClaimRequest, Claimed, Lane, Settle, Store, StoreError};
+use crate::transport::Transport;
+use builder::Settings;
+use flight::Flight;
+use held::{Granted, HeldLeases, RenewalEnd};
+use summary::Periods;
+
+/// How many deliveries one claim takes at most: enough to spread the cost of the statement, little enough to be quick.
+const MAX_CLAIM: u32 = 200;
+
+/// How long a failing store is left alone, at most.
+const LONGEST_BACKOFF: Duration = Duration::from_secs(5);
+
+/// Delivers what is due, until it is told to stop.
+///
+/// ```no_run
+/// # async fn example(store: std::sync::Arc<dyn postrider::Store>) -> Result<(), Box<dyn std::error::Error>> {
+/// use postrider::{Dispatcher, Secret};
+///
+/// let dispatcher = Dispatcher::builder(store)
+///     .signing_secrets(vec![Secret::parse("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")?])
+///     .build()?;
+/// let totals = dispatcher.run(async { tokio::signal::ctrl_c().await.unwrap() }).await?;
+/// println!("{} delivered", totals.delivered);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct Dispatcher {
+    shared: Arc<Shared>,
+}
+
+/// What the dispatcher's parts have in common.
+#[derive(Debug)]
+struct Shared {
+    store: Arc<dyn Store>,
+    transport: Transport,
+    settings: Settings,
+    held: HeldLeases,
+    totals: Mutex<Totals>,
+    /// Told when deliveries have become ready in this process.
+    ready: Notify,
+    /// Told when something was scheduled that is due before the next poll.
+    due_soon: Notify,
+}
+
+impl Shared {
+    fn count(&self, change: impl FnOnce(&mut Totals)) {
+        change(&mut self.totals.lock().expect("no code panics while it holds this lock"));
+    }
+
+    fn totals(&self) -> Totals {
+        *self.totals.lock().expect("no code panics while it holds this lock")
+    }
+
+    /// Counts and tells a failure of the store.
+    fn store_failed(&self, doing: &'static str, error: &StoreError) {
+        self.count(|totals| totals.errors += 1);
+        tracing::warn!(
+            worker_id = %self.settings.worker,
+            code = %error.code,
+            "the store failed to {doing}: {}",
+            error.message
+        );
+    }
+}
+
+impl Dispatcher {
+    /// Begins to put a dispatcher together.
+    pub fn builder(store: Arc<dyn Store>) -> DispatcherBuilder {
+        DispatcherBuilder::new(store)
+    }
+
+    fn assemble(store: Arc<dyn Store>, transport: Transport, settings: Settings) -> Self {
+        let held = HeldLeases::new(settings.max_in_flight);
+        let totals = Mutex::default();
+        let (ready, due_soon) = (Notify::new(), Notify::new());
+        Self { shared: Arc::new(Shared { store, transport, settings, held, totals, ready, due_soon }) }
+    }
+
+    /// The name under which it holds leases.
+    pub fn worker_id(&self) -> &WorkerId {
+        &self.shared.settings.worker
+    }
+
+    /// How often it renews them.
+    pub fn heartbeat(&self) -> Duration {
+        self.shared.settings.term.heartbeat()
+    }
+
+    /// Dispatches until `shutdown` completes. Then it claims nothing new, waits up to the drain timeout for the attempts
+    /// under way, settles them, and gives the rest back uncharged.
+    ///
+    /// Trouble with the store while it runs is told in the log and waited out. The error is one that prevents the start.
+    pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<Totals, StoreError> {
+        let shared = self.shared;
+        if !shared.settings.enabled {
+            tracing::info!("dispatch is disabled by configuration");
+            shutdown.await;
+            return Ok(Totals::default());
+        }
+        shared.store.start_dispatching(&shared.settings.worker).await?;
+
+        // Each flight has a slot of `held`, and sends one result: the channel never fills.
+        let (results, settler_inbox) = mpsc::channel(shared.settings.max_in_flight as usize);
+        let mut parts = JoinSet::new();
+        parts.spawn(heartbeat::run(Arc::clone(&shared)));
+        parts.spawn(tender::run(Arc::clone(&shared)));
+        let settler = tokio::spawn(settler::run(Arc::clone(&shared), settler_inbox));
+
+        let mut flights = JoinSet::new();
+        let mut claim_loop = ClaimLoop::new(Arc::clone(&shared), results);
+        tokio::select! {
+            () = claim_loop.run(&mut flights) => unreachable!("the claim loop does not end by itself"),
+            () = shutdown => {}
+        }
+
+        tracing::info!(worker_id = %shared.settings.worker, in_flight = shared.held.len(), "stopping: nothing new is claimed");
+        let drained = timeout(shared.settings.drain_timeout, shared.held.emptied()).await.is_ok();
+        flights.shutdown().await;
+        // With the flights and the claim loop gone, the settler's inbox closes and it ends with what it has.
+        drop(claim_loop);
+        if drained {
+            // Its inbox is empty, so it ends at once.
+            settler.await.expect("the settler does not panic");
+        } else {
+            give_back(&shared, settler).await;
+        }
+        parts.shutdown().await;
+        let totals = shared.totals();
+        tell_summary("dispatcher stopped", &totals, None);
+        Ok(totals)
+    }
+}
+
+/// Releases what the drain could not wait for. A store that does not answer gets a moment, not for ever: what is not
+/// given back expires.
+async fn give_back(shared: &Shared, settler: tokio::task::JoinHandle<()>) {
+    const PATIENCE: Duration = Duration::from_secs(2);
+    let abort = settler.abort_handle();
+    if timeout(PATIENCE, settler).await.is_err() {
+        abort.abort();
+    }
+    let leases = shared.held.all();
+    if leases.is_empty() {
+        return;
+    }
+    for lease in &leases {
+        heartbeat::tell_end(shared, *lease, RenewalEnd::Shutdown);
+    }
+    match timeout(PATIENCE, shared.store.release(&shared.settings.worker, &leases)).await {
+        Ok(Ok(released)) => shared.count(|totals| totals.released += released),
+        Ok(Err(error)) => shared.store_failed("release", &error),
+        Err(_) => {
+            tracing::warn!(leases = leases.len(), "the store did not take the leases back in time, they will expire");
+        }
+    }
+}
+
+/// Claims and launches, for ever.
+struct ClaimLoop {
+    shared: Arc<Shared>,
+    results: mpsc::Sender<Settle>,
+    cursor: Option<Lane>,
+    backoff: Backoff,
+    periods: Periods,
+}
+
+impl ClaimLoop {
+    fn new(shared: Arc<Shared>, results: mpsc::Sender<Settle>) -> Self {
+        Self { shared, results, cursor: None, backoff: Backoff::new(), periods: Periods::new() }
+    }
+
+    async fn run(&mut self, flights: &mut JoinSet<()>) {
+        loop {
+            while flights.try_join_next().is_some() {}
+            let limit = self.shared.held.free_slots().min(MAX_CLAIM);
+            if limit == 0 {
+                self.tell_period(false);
+                self.shared.held.freed().await;
+                continue;
+            }
+            let asked_at = Instant::now();
+            match self.claim(limit).await {
+                Ok(claimed) => {
+                    self.backoff.reset();
+                    let full = claimed.claims.len() >= limit as usize;
+                    let exhausted = claimed.cursor.is_none();
+                    self.cursor.clone_from(&claimed.cursor);
+                    self.launch(claimed, asked_at, flights);
+                    if !full && exhausted {
+                        self.rest().await;
+                    }
+                }
+                Err(error) => {
+                    self.shared.store_failed("claim", &error);
+                    self.backoff.wait().await;
+                }
+            }
+        }
+    }
+
+    async fn claim(&self, limit: u32) -> Result<Claimed, StoreError> {
+        let settings = &self.shared.settings;
+        let request = ClaimRequest {
+            worker: settings.worker.clone(),
+            lease: settings.term.lease(),
+            limit,
+            lane_limit: settings.max_in_flight_per_destination,
+            in_flight: self.shared.held.in_flight_by_lane(),
+            after: self.cursor.clone(),
+        };
+        self.shared.store.claim(&request).await
+    }
+
+    /// Registers the leases of a whole batch, then starts its attempts.
+    fn launch(&self, claimed: Claimed, asked_at: Instant, flights: &mut JoinSet<()>) {
+        let Claimed { claims, at, .. } = claimed;
+        self.shared.count(|totals| totals.claimed += claims.len() as u64);
+        let answered_at = Instant::now();
+        self.shared.held.add(claims.iter().map(|claim| self.grant(claim, asked_at)));
+        for claim in claims {
+            let shared = Arc::clone(&self.shared);
+            flights.spawn(Flight::new(shared, claim, at, answered_at).run(self.results.clone()));
+        }
+    }
+
+    fn grant(&self, claim: &Claim, asked_at: Instant) -> Granted {
+        let settings = &self.shared.settings;
+        let own_limit = claim.endpoint.as_ref().and_then(|endpoint| endpoint.settings.max_in_flight);
+        let lane_limit = own_limit.map_or(u32::MAX, u32::from).min(settings.max_in_flight_per_destination);
+        let lease = settings.term.lease();
+        Granted {
+            lease: claim.lease,
+            lane: claim.lane.clone(),
+            lane_limit,
+            safe_until: asked_at + lease,
+            // An attempt ends by its timeout; one more lease is for its settle.
+            hard_deadline: asked_at + request::timeout(claim, settings) + lease,
+        }
+    }
+
+    /// Waits until there may be something to claim.
+    async fn rest(&mut self) {
+        self.tell_period(self.shared.held.len() == 0);
+        let poll_interval = self.shared.settings.poll_interval;
+        tokio::select! {
+            () = self.shared.store.wait_ready(poll_interval) => {}
+            () = self.shared.ready.notified() => {}
+            () = self.shared.held.freed() => {}
+        }
+    }
+
+    fn tell_period(&mut self, idle: bool) {
+        let mut told = None;
+        self.shared.count(|totals| told = self.periods.observe(totals, idle, Instant::now()));
+        if let Some((period, length)) = told {
+            tell_summary("dispatched", &period, Some(length));
+        }
+    }
+}
+
+fn tell_summary(message: &str, totals: &Totals, length: Option<Duration>) {
+    tracing::info!(
+        claimed = totals.claimed,
+        delivered = totals.delivered,
+        retried = totals.retried,
+        dead = totals.dead,
+        lost = totals.lost,
+        released = totals.released,
+        errors = totals.errors,
+        responses_2xx = totals.responses_2xx,
+        responses_3xx = totals.responses_3xx,
+        responses_4xx = totals.responses_4xx,
+        responses_5xx = totals.responses_5xx,
+        network_failures = totals.network_failures,
+        latency_mean_ms = totals.latency_mean().as_secs_f64() * 1000.0,
+        latency_max_ms = totals.latency_max.as_secs_f64() * 1000.0,
+        period_ms = length.map(|length| length.as_secs_f64() * 1000.0),
+        "{message}"
+    );
+}
+
+/// Waits longer and longer while something fails.
+#[derive(Debug)]
+struct Backoff {
+    next: Duration,
+}
+
+impl Backoff {
+    const FIRST: Duration = Duration::from_millis(50);
+
+    fn new() -> Self {
+        Self { next: Self::FIRST }
+    }
+
+    fn reset(&mut self) {
+        self.next = Self::FIRST;
+    }
+
+    async fn wait(&mut self) {
+        let wait = self.next;
+        self.next = (wait * 2).min(LONGEST_BACKOFF);
+        tokio::time::sleep(wait).await;
+    }
+}

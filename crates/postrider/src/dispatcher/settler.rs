@@ -1,0 +1,112 @@
+//! Hands the results of attempts to the store, in batches.
+//!
+//! A settle is safe to repeat: the store recognises an attempt that it has already recorded by its token. So when an
+//! answer is lost, the batch is simply sent again. While the store is away the results wait here and keep their slots,
+//! which in turn stops new claims: nothing piles up.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use tokio::time::{Instant, timeout_at};
+
+use super::held::RenewalEnd;
+use super::{Backoff, Shared, heartbeat};
+use crate::outcome::Verdict;
+use crate::store::{Settle, Settlement, StoreError};
+
+/// How many results one statement settles at most.
+const MAX_BATCH: usize = 200;
+
+/// How long a result waits for others to share its statement.
+const LINGER: Duration = Duration::from_millis(5);
+
+pub(super) async fn run(shared: Arc<Shared>, mut inbox: mpsc::Receiver<Settle>) {
+    let mut batch = Vec::with_capacity(MAX_BATCH);
+    while inbox.recv_many(&mut batch, MAX_BATCH).await > 0 {
+        fill(&mut batch, &mut inbox, &shared).await;
+        shared.held.mark_settling(batch.iter().map(|settle| settle.lease.token));
+        settle(&shared, &batch).await;
+        shared.held.remove(batch.iter().map(|settle| settle.lease.token));
+        batch.clear();
+    }
+}
+
+/// Waits a little for more results, unless everything in flight has already reported.
+async fn fill(batch: &mut Vec<Settle>, inbox: &mut mpsc::Receiver<Settle>, shared: &Shared) {
+    let until = Instant::now() + LINGER;
+    while batch.len() < MAX_BATCH && batch.len() < shared.held.len() {
+        let room = MAX_BATCH - batch.len();
+        match timeout_at(until, inbox.recv_many(batch, room)).await {
+            Ok(0) | Err(_) => return,
+            Ok(_) => {}
+        }
+    }
+}
+
+async fn settle(shared: &Shared, batch: &[Settle]) {
+    let mut backoff = Backoff::new();
+    loop {
+        match shared.store.settle(&shared.settings.worker, batch).await {
+            Ok(settlements) => return record(shared, batch, &settlements),
+            Err(error) if error.code.is_transient() => {
+                shared.store_failed("settle", &error);
+                backoff.wait().await;
+            }
+            Err(error) => return settle_one_by_one(shared, batch, error).await,
+        }
+    }
+}
+
+/// One result that the store cannot take must not hold up the others of its batch.
+async fn settle_one_by_one(shared: &Shared, batch: &[Settle], error: StoreError) {
+    if let [only] = batch {
+        shared.store_failed("settle", &error);
+        tracing::error!(
+            delivery_id = %only.lease.delivery_id,
+            worker_id = %shared.settings.worker,
+            code = %error.code,
+            "this result cannot be settled; its lease will expire and be counted as abandoned"
+        );
+        return;
+    }
+    for only in batch {
+        Box::pin(settle(shared, std::slice::from_ref(only))).await;
+    }
+}
+
+fn record(shared: &Shared, batch: &[Settle], settlements: &[Settlement]) {
+    shared.count(|totals| {
+        for (settle, settlement) in batch.iter().zip(settlements) {
+            match settlement {
+                Settlement::Applied | Settlement::AppliedEarlier => totals.settled(settle.verdict),
+                Settlement::LeaseLost => totals.lost += 1,
+            }
+        }
+    });
+    let poll_interval = shared.settings.poll_interval;
+    let mut due_soon = false;
+    for (settle, settlement) in batch.iter().zip(settlements) {
+        if *settlement == Settlement::LeaseLost {
+            tell_lost(shared, settle);
+            continue;
+        }
+        heartbeat::tell_end(shared, settle.lease, RenewalEnd::Completed);
+        if settle.disable_endpoint {
+            tracing::warn!(delivery_id = %settle.lease.delivery_id, "the receiver answered 410 Gone: its endpoint is disabled");
+        }
+        due_soon |= matches!(settle.verdict, Verdict::Retry { after } if after < poll_interval);
+    }
+    if due_soon {
+        shared.due_soon.notify_one();
+    }
+}
+
+fn tell_lost(shared: &Shared, settle: &Settle) {
+    tracing::warn!(
+        delivery_id = %settle.lease.delivery_id,
+        worker_id = %shared.settings.worker,
+        code = "lease_lost",
+        "the attempt's lease was gone when it was to be settled; nothing was changed"
+    );
+}

@@ -1,0 +1,150 @@
+//! What a dispatcher did: counted per active period, told once when the period ends.
+
+use std::time::{Duration, Instant};
+
+use crate::outcome::{Outcome, Verdict};
+
+/// Counts of what a dispatcher did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Totals {
+    /// Deliveries taken under a lease.
+    pub claimed: u64,
+    /// Settled as delivered.
+    pub delivered: u64,
+    /// Settled as failed, with another attempt scheduled.
+    pub retried: u64,
+    /// Settled as dead.
+    pub dead: u64,
+    /// Attempts whose lease was gone when they were to be settled.
+    pub lost: u64,
+    /// Given back unused.
+    pub released: u64,
+    /// Calls to the store that failed.
+    pub errors: u64,
+    /// Attempts answered with a 2xx.
+    pub responses_2xx: u64,
+    /// With a 3xx.
+    pub responses_3xx: u64,
+    /// With a 4xx.
+    pub responses_4xx: u64,
+    /// With a 5xx.
+    pub responses_5xx: u64,
+    /// Attempts without an answer: timeout, connection, TLS, name, blocked, protocol.
+    pub network_failures: u64,
+    /// Time spent in attempts, in all.
+    pub latency_sum: Duration,
+    /// The longest attempt.
+    pub latency_max: Duration,
+}
+
+impl Totals {
+    /// Attempts made.
+    pub fn attempts(&self) -> u64 {
+        self.responses_2xx + self.responses_3xx + self.responses_4xx + self.responses_5xx + self.network_failures
+    }
+
+    /// Time of an attempt on average.
+    pub fn latency_mean(&self) -> Duration {
+        let attempts = u32::try_from(self.attempts()).unwrap_or(u32::MAX);
+        self.latency_sum.checked_div(attempts).unwrap_or_default()
+    }
+
+    pub(crate) fn attempted(&mut self, outcome: &Outcome, took: Duration) {
+        match outcome.status_code() {
+            Some(200..=299) => self.responses_2xx += 1,
+            Some(500..) => self.responses_5xx += 1,
+            Some(400..=499) => self.responses_4xx += 1,
+            Some(_) => self.responses_3xx += 1,
+            None => self.network_failures += 1,
+        }
+        self.latency_sum += took;
+        self.latency_max = self.latency_max.max(took);
+    }
+
+    pub(crate) fn settled(&mut self, verdict: Verdict) {
+        match verdict {
+            Verdict::Delivered => self.delivered += 1,
+            Verdict::Retry { .. } => self.retried += 1,
+            Verdict::Dead => self.dead += 1,
+        }
+    }
+
+    fn since(&self, earlier: &Self) -> Self {
+        Self {
+            claimed: self.claimed - earlier.claimed,
+            delivered: self.delivered - earlier.delivered,
+            retried: self.retried - earlier.retried,
+            dead: self.dead - earlier.dead,
+            lost: self.lost - earlier.lost,
+            released: self.released - earlier.released,
+            errors: self.errors - earlier.errors,
+            responses_2xx: self.responses_2xx - earlier.responses_2xx,
+            responses_3xx: self.responses_3xx - earlier.responses_3xx,
+            responses_4xx: self.responses_4xx - earlier.responses_4xx,
+            responses_5xx: self.responses_5xx - earlier.responses_5xx,
+            network_failures: self.network_failures - earlier.network_failures,
+            latency_sum: self.latency_sum.saturating_sub(earlier.latency_sum),
+            latency_max: self.latency_max,
+        }
+    }
+}
+
+/// Turns totals into one summary per active period, and one a minute while a period goes on.
+#[derive(Debug)]
+pub(crate) struct Periods {
+    told: Totals,
+    began: Option<Instant>,
+}
+
+impl Periods {
+    const LONGEST: Duration = Duration::from_mins(1);
+
+    pub(crate) fn new() -> Self {
+        Self { told: Totals::default(), began: None }
+    }
+
+    /// Called now and then. Gives the summary to tell, with the period's length, if there is one.
+    pub(crate) fn observe(&mut self, totals: &mut Totals, idle: bool, now: Instant) -> Option<(Totals, Duration)> {
+        let period = totals.since(&self.told);
+        let active = period != Totals { latency_max: period.latency_max, ..Totals::default() };
+        if !active {
+            return None;
+        }
+        let began = *self.began.get_or_insert(now);
+        if !idle && now - began < Self::LONGEST {
+            return None;
+        }
+        self.began = None;
+        totals.latency_max = Duration::ZERO;
+        self.told = *totals;
+        Some((period, now - began))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_summary_is_told_once_per_active_period_and_never_when_idle() {
+        let mut periods = Periods::new();
+        let mut totals = Totals::default();
+        let start = Instant::now();
+        assert_eq!(periods.observe(&mut totals, true, start), None, "nothing happened");
+
+        totals.claimed = 3;
+        totals.settled(Verdict::Delivered);
+        let timeout = Outcome::Timeout { during: crate::outcome::Phase::Waiting };
+        totals.attempted(&timeout, Duration::from_millis(40));
+        assert_eq!(periods.observe(&mut totals, false, start), None, "the period goes on");
+        let (told, length) = periods.observe(&mut totals, true, start + Duration::from_secs(2)).unwrap();
+        assert_eq!((told.claimed, told.delivered, told.network_failures), (3, 1, 1));
+        assert_eq!((told.latency_max, length), (Duration::from_millis(40), Duration::from_secs(2)));
+        assert_eq!(periods.observe(&mut totals, true, start + Duration::from_secs(3)), None, "told once");
+
+        totals.claimed = 10;
+        assert_eq!(periods.observe(&mut totals, false, start + Duration::from_secs(4)), None);
+        let (told, _) = periods.observe(&mut totals, false, start + Duration::from_secs(65)).unwrap();
+        assert_eq!(told.claimed, 7, "a long period is told every minute, each time what is new");
+    }
+}
