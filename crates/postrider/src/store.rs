@@ -43,9 +43,10 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
     /// nothing at all is written.
     async fn enqueue(&self, events: Vec<NewEvent>) -> Result<Vec<Enqueued>, EnqueueError>;
 
-    /// Called once when a dispatcher starts. A store that only one process may dispatch from takes its lock here, and
-    /// gives back the leases that an earlier process left behind.
-    async fn start_dispatching(&self, worker: &WorkerId) -> Result<(), StoreError>;
+    /// Called once when a dispatcher starts, which keeps the guard while it runs. A store that only one dispatcher may
+    /// work on takes its lock here, gives back the leases that an earlier one left behind, and lets the lock go when the
+    /// guard is dropped.
+    async fn start_dispatching(&self, worker: &WorkerId) -> Result<DispatchGuard, StoreError>;
 
     /// Takes up to `limit` ready deliveries and grants a lease on each. Lanes take turns, beginning after the
     /// request's cursor; no lane gets more than its free slots; lanes of endpoints that are not active are passed
@@ -133,6 +134,27 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
     /// their deliveries and attempts, and announcements that old. Dead letters and whatever is unsettled stay, and so
     /// do idempotency keys. Call again with the returned place until there is none.
     async fn retain(&self, older_than: Duration, after: Option<EventId>, limit: u32) -> Result<Retained, StoreError>;
+}
+
+/// Kept by a dispatcher while it runs: what the store must hold for it, if anything.
+pub struct DispatchGuard(Option<Box<dyn Send + Sync>>);
+
+impl DispatchGuard {
+    /// A guard that holds nothing: any number of dispatchers may work on the store.
+    pub fn none() -> Self {
+        Self(None)
+    }
+
+    /// A guard that holds this until it is dropped.
+    pub fn holding(lock: impl Send + Sync + 'static) -> Self {
+        Self(Some(Box::new(lock)))
+    }
+}
+
+impl fmt::Debug for DispatchGuard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("DispatchGuard").field(&self.0.is_some()).finish()
+    }
 }
 
 /// What fairness is counted by: an endpoint, or the host of a bare destination.

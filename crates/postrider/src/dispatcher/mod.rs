@@ -146,7 +146,7 @@ impl Dispatcher {
             shutdown.await;
             return Ok(Totals::default());
         }
-        shared.store.start_dispatching(&shared.settings.worker).await?;
+        let _guard = shared.store.start_dispatching(&shared.settings.worker).await?;
 
         // Each flight has a slot of `held`, and sends one result: the channel never fills.
         let (results, settler_inbox) = mpsc::channel(shared.settings.max_in_flight as usize);
@@ -232,10 +232,11 @@ impl ClaimLoop {
                 Ok(claimed) => {
                     self.backoff.reset();
                     let full = claimed.claims.len() >= limit as usize;
-                    let exhausted = claimed.cursor.is_none();
+                    // A claim that began in the middle says nothing about the lanes before it.
+                    let saw_every_lane = self.cursor.is_none() && claimed.cursor.is_none();
                     self.cursor.clone_from(&claimed.cursor);
                     self.launch(claimed, asked_at, flights);
-                    if !full && exhausted {
+                    if saw_every_lane && !full {
                         self.rest().await;
                     }
                 }
