@@ -1,1 +1,42 @@
-//! x
+//! Postrider's store on an embedded SQLite file.
+//!
+//! [`SqliteStore`] implements [`postrider::Store`]: everything that a dispatcher needs, in one file and with nothing to
+//! install. An application that keeps its own tables in the same file writes them and enqueues events in one
+//! [transaction](SqliteStore::transaction).
+//!
+//! # How it is built
+//!
+//! SQLite has one writer at a time, so there is one writer thread with one connection, and all writes queue for it. It
+//! takes whatever is waiting, runs each piece of work in a savepoint of its own inside one `BEGIN IMMEDIATE`, commits
+//! once, and answers everyone after the commit: many callers share one `fsync`. Reads have connections of their own,
+//! and never wait for a writer (WAL).
+//!
+//! Several processes may use one file at the same time, but only one may dispatch from it: see
+//! [`Store::start_dispatching`](postrider::Store::start_dispatching), which locks `<file>.lock`.
+
+mod browse;
+mod claim;
+mod clock;
+mod contract;
+mod dispatch_lock;
+mod enqueue;
+mod error;
+mod filter;
+mod migrate;
+mod operate;
+mod places;
+mod readers;
+mod rows;
+mod settle;
+mod store;
+mod transaction;
+mod wake;
+mod writer;
+
+#[cfg(feature = "testing")]
+#[doc(hidden)]
+pub mod testing;
+
+pub use rusqlite;
+pub use store::SqliteStore;
+pub use transaction::SqliteTransaction;

@@ -1,0 +1,3 @@
+-- The settings are one text, the same in every dialect: only the engine looks inside.
+insert into postrider_endpoints (id, tenant, url, event_types, status, settings, created_at)
+values (?1, ?2, ?3, ?4, 'active', ?5, ?6)

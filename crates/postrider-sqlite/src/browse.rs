@@ -1,0 +1,159 @@
+//! Looking: everything that only reads, on one snapshot each.
+
+use bytes::Bytes;
+use postrider::store::{Announced, AuditEntry, FeedPlace, Overview};
+use postrider::{
+    Announcement, Cursor, Delivery, DeliveryDetail, DeliveryFilter, DeliveryId, DeliveryStatus, EndpointId, Event,
+    EventDelivery, EventId, Page, PageRequest,
+};
+use rusqlite::types::Value;
+use rusqlite::{Connection, OptionalExtension, Row, params};
+use uuid::Uuid;
+
+use crate::clock::{self, Micros};
+use crate::filter::Conditions;
+use crate::rows;
+
+pub(crate) fn delivery(connection: &Connection, id: DeliveryId) -> rusqlite::Result<Option<DeliveryDetail>> {
+    let sql = include_str!("../sql/deliveries.sql").replace("{conditions}", "d.id = :id");
+    let mut statement = connection.prepare_cached(&sql)?;
+    let limit = 1;
+    let found =
+        statement.query_row(&[(":id", &id.as_uuid() as &dyn rusqlite::ToSql), (":limit", &limit)], rows::delivery);
+    let Some(delivery) = found.optional()? else {
+        return Ok(None);
+    };
+    let mut statement = connection.prepare_cached(include_str!("../sql/attempts.sql"))?;
+    let attempts = statement.query_map(params![id.as_uuid()], rows::attempt)?.collect::<rusqlite::Result<_>>()?;
+    Ok(Some(DeliveryDetail { delivery, attempts }))
+}
+
+pub(crate) fn deliveries(
+    connection: &Connection,
+    filter: &DeliveryFilter,
+    page: &PageRequest,
+) -> rusqlite::Result<Page<Delivery>> {
+    let after = page.cursor().map(|cursor| Value::Blob(cursor.0.as_bytes().to_vec()));
+    let conditions = Conditions::of(filter)
+        .and("d.id < :after", ":after", after)
+        .with(&[(":limit", Value::Integer(one_more(page)))]);
+    let sql = include_str!("../sql/deliveries.sql").replace("{conditions}", &conditions.sql);
+    let mut statement = connection.prepare_cached(&sql)?;
+    let found = statement.query_map(&conditions.named()[..], rows::delivery)?.collect::<rusqlite::Result<_>>()?;
+    Ok(cut(found, page, |delivery| delivery.id.as_uuid()))
+}
+
+/// One row more than the page has says whether there is another page.
+fn one_more(page: &PageRequest) -> i64 {
+    i64::from(page.limit()) + 1
+}
+
+fn cut<T>(mut items: Vec<T>, page: &PageRequest, id: impl Fn(&T) -> Uuid) -> Page<T> {
+    let limit = page.limit() as usize;
+    let has_more = items.len() > limit;
+    items.truncate(limit);
+    let next = items.last().filter(|_| has_more).map(|last| Cursor(id(last)));
+    Page { items, next }
+}
+
+pub(crate) fn count_deliveries(connection: &Connection, filter: &DeliveryFilter) -> rusqlite::Result<u64> {
+    let conditions = Conditions::of(filter);
+    let sql = include_str!("../sql/count_deliveries.sql").replace("{conditions}", &conditions.sql);
+    connection.prepare_cached(&sql)?.query_row(&conditions.named()[..], |row| rows::count(row, "count"))
+}
+
+pub(crate) fn event(connection: &Connection, id: EventId) -> rusqlite::Result<Option<Event>> {
+    let mut statement = connection.prepare_cached(include_str!("../sql/event_deliveries.sql"))?;
+    let line = |row: &Row<'_>| {
+        Ok(EventDelivery {
+            id: DeliveryId::from_uuid(row.get("id")?),
+            destination_url: row.get("destination_url")?,
+            status: rows::parsed(row, "status")?,
+        })
+    };
+    let deliveries = statement.query_map(params![id.as_uuid()], line)?.collect::<rusqlite::Result<_>>()?;
+    let mut statement = connection.prepare_cached(include_str!("../sql/event.sql"))?;
+    let event = |row: &Row<'_>| {
+        Ok(Event {
+            id,
+            tenant: row.get("tenant")?,
+            event_type: row.get("event_type")?,
+            payload: Bytes::from(row.get::<_, Vec<u8>>("payload")?),
+            metadata: rows::metadata(row)?,
+            topic: row.get("topic")?,
+            created_at: rows::instant(row, "created_at")?,
+            deliveries,
+        })
+    };
+    statement.query_row(params![id.as_uuid()], event).optional()
+}
+
+pub(crate) fn overview(connection: &Connection, tenant: Option<&str>, now: Micros) -> rusqlite::Result<Overview> {
+    let mut overview = Overview::default();
+    let mut statement = connection.prepare_cached(include_str!("../sql/overview.sql"))?;
+    let mut statuses = statement.query(params![tenant])?;
+    while let Some(row) = statuses.next()? {
+        let count = rows::count(row, "count")?;
+        match rows::parsed(row, "status")? {
+            DeliveryStatus::Pending => overview.pending = count,
+            DeliveryStatus::Failed => overview.failed = count,
+            DeliveryStatus::Delivered => overview.delivered = count,
+            DeliveryStatus::Dead => overview.dead = count,
+            DeliveryStatus::Cancelled => overview.cancelled = count,
+        }
+    }
+    let mut statement = connection.prepare_cached(include_str!("../sql/overview_places.sql"))?;
+    statement.query_row(params![tenant], |row| {
+        overview.due = rows::count(row, "due")?;
+        overview.in_flight = rows::count(row, "in_flight")?;
+        overview.scheduled = rows::count(row, "scheduled")?;
+        let oldest: Option<Micros> = row.get("oldest_due_at")?;
+        overview.oldest_due_age = oldest.map(|due_at| clock::between(due_at, now));
+        Ok(())
+    })?;
+    Ok(overview)
+}
+
+/// Positions are given out in the order of commits, so there are never gaps that fill up later.
+pub(crate) fn announcements(connection: &Connection, after: &FeedPlace, limit: u32) -> rusqlite::Result<Announced> {
+    let mut statement = connection.prepare_cached(include_str!("../sql/announcements.sql"))?;
+    let announcement = |row: &Row<'_>| {
+        Ok(Announcement {
+            position: row.get("position")?,
+            topic: row.get("topic")?,
+            fact: rows::parsed(row, "fact")?,
+            delivery_id: DeliveryId::from_uuid(row.get("delivery_id")?),
+            event_id: EventId::from_uuid(row.get("event_id")?),
+            endpoint_id: rows::maybe_id(row, "endpoint_id", EndpointId::from_uuid)?,
+            attempt_count: row.get("attempt_count")?,
+            metadata: rows::metadata(row)?,
+            at: rows::instant(row, "at")?,
+        })
+    };
+    let found = statement.query_map(params![after.position, limit], announcement)?;
+    let announcements = found.collect::<rusqlite::Result<Vec<_>>>()?;
+    let position = announcements.last().map_or(after.position, |last| last.position);
+    Ok(Announced { announcements, place: FeedPlace { position, gaps: Vec::new() } })
+}
+
+pub(crate) fn announcements_end(connection: &Connection) -> rusqlite::Result<FeedPlace> {
+    let position = rows::find(connection, include_str!("../sql/announcements_end.sql"), [])?.unwrap_or_default();
+    Ok(FeedPlace { position, gaps: Vec::new() })
+}
+
+pub(crate) fn audit(connection: &Connection, page: &PageRequest) -> rusqlite::Result<Page<AuditEntry>> {
+    let mut statement = connection.prepare_cached(include_str!("../sql/audit.sql"))?;
+    let after = page.cursor().map(|cursor| cursor.0);
+    let entry = |row: &Row<'_>| {
+        Ok(AuditEntry {
+            id: row.get("id")?,
+            at: rows::instant(row, "at")?,
+            operator: row.get("operator")?,
+            action: row.get("action")?,
+            subject: row.get("subject")?,
+            reason: row.get("reason")?,
+        })
+    };
+    let found = statement.query_map(params![after, one_more(page)], entry)?.collect::<rusqlite::Result<_>>()?;
+    Ok(cut(found, page, |entry| entry.id))
+}

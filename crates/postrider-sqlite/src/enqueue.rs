@@ -1,0 +1,159 @@
+//! Enqueueing: an event, its deliveries, and their places, in the transaction that is under way.
+
+use std::collections::HashMap;
+
+use postrider::store::Lane;
+use postrider::{
+    Admission, AdmittedEvent, DeliveryId, EndpointId, EnqueueError, Enqueued, EnqueuedDelivery, EventId,
+    EventTypePattern, NewEvent, Refusal,
+};
+use rusqlite::types::Type;
+use rusqlite::{Error, OptionalExtension, params};
+use uuid::Uuid;
+
+use crate::error::store_error;
+use crate::places;
+use crate::writer::Session;
+
+/// Checks all events before anything is written.
+pub(crate) fn admit(admission: &Admission, events: Vec<NewEvent>) -> Result<Vec<AdmittedEvent>, Refusal> {
+    events.into_iter().map(|event| admission.admit(event)).collect()
+}
+
+/// Writes the events. After an error the caller rolls its savepoint back: some may have been written.
+pub(crate) fn enqueue(session: &mut Session, events: &[AdmittedEvent]) -> Result<Vec<Enqueued>, EnqueueError> {
+    // Endpoints cannot change while this transaction is open, so those of a tenant are read once per call.
+    let mut endpoints = HashMap::new();
+    events.iter().map(|event| enqueue_one(session, &mut endpoints, event)).collect()
+}
+
+struct FanOut {
+    id: EndpointId,
+    url: String,
+    event_types: Vec<EventTypePattern>,
+}
+
+fn enqueue_one(
+    session: &mut Session,
+    endpoints: &mut HashMap<String, Vec<FanOut>>,
+    admitted: &AdmittedEvent,
+) -> Result<Enqueued, EnqueueError> {
+    let sql_error = |error| store_error("enqueue an event", error);
+    if let Some(earlier) = earlier_event(session, admitted).map_err(sql_error)? {
+        let (event_id, fingerprint) = earlier;
+        return if fingerprint == admitted.fingerprint() {
+            Ok(Enqueued::Duplicate { event_id })
+        } else {
+            let key = admitted.event().idempotency_key.clone().unwrap_or_default();
+            Err(EnqueueError::IdempotencyConflict { key, event_id })
+        };
+    }
+    let event_id = write_event(session, admitted).map_err(sql_error)?;
+    let event = admitted.event();
+    let mut deliveries = Vec::new();
+    if let Some(destination) = admitted.destination() {
+        let id = write_delivery(session, admitted, event_id, None, &destination.lane(), destination.as_str());
+        deliveries.push(EnqueuedDelivery {
+            id: id.map_err(sql_error)?,
+            destination_url: destination.as_str().to_owned(),
+            endpoint_id: None,
+        });
+    } else {
+        if !endpoints.contains_key(&event.tenant) {
+            let found = endpoints_of(session, &event.tenant).map_err(sql_error)?;
+            endpoints.insert(event.tenant.clone(), found);
+        }
+        let wants = |endpoint: &&FanOut| endpoint.event_types.iter().any(|pattern| pattern.matches(&event.event_type));
+        for endpoint in endpoints[&event.tenant].iter().filter(wants) {
+            let lane = Lane::of_endpoint(endpoint.id);
+            let id = write_delivery(session, admitted, event_id, Some(endpoint.id), &lane, &endpoint.url);
+            deliveries.push(EnqueuedDelivery {
+                id: id.map_err(sql_error)?,
+                destination_url: endpoint.url.clone(),
+                endpoint_id: Some(endpoint.id),
+            });
+        }
+    }
+    Ok(Enqueued::New { event_id, deliveries })
+}
+
+fn earlier_event(session: &Session, admitted: &AdmittedEvent) -> rusqlite::Result<Option<(EventId, [u8; 32])>> {
+    let event = admitted.event();
+    let Some(key) = &event.idempotency_key else {
+        return Ok(None);
+    };
+    let mut statement = session.connection.prepare_cached(include_str!("../sql/enqueue_earlier.sql"))?;
+    statement
+        .query_row(params![event.tenant, key], |row| {
+            Ok((EventId::from_uuid(row.get("event_id")?), row.get("fingerprint")?))
+        })
+        .optional()
+}
+
+fn write_event(session: &mut Session, admitted: &AdmittedEvent) -> rusqlite::Result<EventId> {
+    let event = admitted.event();
+    let id = session.mint();
+    let metadata = serde_json::to_string(&event.metadata).expect("a map of JSON values is JSON");
+    let connection = &session.connection;
+    connection.prepare_cached(include_str!("../sql/enqueue_event.sql"))?.execute(params![
+        id,
+        event.tenant,
+        event.event_type,
+        event.payload.as_ref(),
+        metadata,
+        event.topic,
+        session.now,
+    ])?;
+    if let Some(key) = &event.idempotency_key {
+        let fingerprint = admitted.fingerprint();
+        connection.prepare_cached(include_str!("../sql/enqueue_key.sql"))?.execute(params![
+            event.tenant,
+            key,
+            fingerprint,
+            id
+        ])?;
+    }
+    Ok(EventId::from_uuid(id))
+}
+
+fn write_delivery(
+    session: &mut Session,
+    admitted: &AdmittedEvent,
+    event_id: EventId,
+    endpoint_id: Option<EndpointId>,
+    lane: &Lane,
+    url: &str,
+) -> rusqlite::Result<DeliveryId> {
+    let id = DeliveryId::from_uuid(session.mint());
+    let due_at = admitted.event().deliver_at.map_or(session.now, jiff::Timestamp::as_microsecond);
+    session.connection.prepare_cached(include_str!("../sql/enqueue_delivery.sql"))?.execute(params![
+        id.as_uuid(),
+        event_id.as_uuid(),
+        admitted.event().tenant,
+        endpoint_id.map(|id| id.as_uuid()),
+        lane.0,
+        url,
+        due_at,
+        session.now,
+    ])?;
+    if due_at > session.now {
+        places::schedule(session, id, due_at)?;
+    } else {
+        places::make_ready(session, id)?;
+    }
+    Ok(id)
+}
+
+fn endpoints_of(session: &Session, tenant: &str) -> rusqlite::Result<Vec<FanOut>> {
+    let mut statement = session.connection.prepare_cached(include_str!("../sql/enqueue_endpoints.sql"))?;
+    let rows = statement.query_map(params![tenant], |row| {
+        let event_types: String = row.get("event_types")?;
+        Ok(FanOut {
+            id: EndpointId::from_uuid(row.get::<_, Uuid>("id")?),
+            url: row.get("url")?,
+            event_types: serde_json::from_str(&event_types)
+                .map_err(|error| Error::FromSqlConversionFailure(2, Type::Text, error.into()))?,
+        })
+    })?;
+    rows.collect()
+}

@@ -1,0 +1,351 @@
+//! The writer thread, and group commit.
+//!
+//! A commit costs an `fsync`, and SQLite has one writer at a time. So all writes of a store go to one thread. It takes
+//! whatever is waiting, up to a bound, runs each piece of work in a **savepoint** of its own inside one
+//! `BEGIN IMMEDIATE`, commits once, and only then answers. Work that fails rolls its savepoint back, and its neighbours
+//! do not notice. Work that panics does the same, and the panic goes on in the caller. When the commit itself fails, or
+//! when SQLite gives the whole transaction up (a full disk can make it do so), everyone who took part gets the error.
+//!
+//! The thread ends after the last handle was dropped and what was queued is done.
+
+use std::any::Any;
+use std::collections::HashSet;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+
+use postrider::{StoreError, StoreErrorCode};
+use rusqlite::Connection;
+use rusqlite::hooks::{AuthAction, AuthContext, Authorization};
+use tokio::sync::{mpsc, oneshot};
+use uuid::Uuid;
+
+use crate::clock::{Clock, Micros, Mint};
+use crate::error::{again, store_error, writer_is_gone};
+use crate::wake::Wake;
+
+/// At most so many pieces of work share a commit, so that the first of them does not wait for long.
+const MAX_GROUP: usize = 256;
+/// At most so many wait in the queue; further callers wait before it.
+const MAX_QUEUED: usize = 1024;
+
+/// Every savepoint of ours begins with this, and callers' code may not touch such a one.
+const SAVEPOINT_PREFIX: &str = "postrider_";
+
+/// What work on the writer thread has at hand.
+pub(crate) struct Session {
+    pub(crate) connection: Connection,
+    /// The one instant of the work under way.
+    pub(crate) now: Micros,
+    /// Something became ready, or may have: waiting dispatchers are woken after the commit.
+    pub(crate) made_ready: bool,
+    /// Something was announced: those who follow are woken after the commit.
+    pub(crate) announced: bool,
+    /// Workers that claimed through this store: what they hold was not left behind by an earlier process.
+    pub(crate) claimers: HashSet<String>,
+    pub(crate) wake: Arc<Wake>,
+    clock: Arc<Clock>,
+    mint: Mint,
+    data_version: i64,
+    callers_code_runs: Arc<AtomicBool>,
+}
+
+impl Session {
+    /// A new identifier of this moment.
+    pub(crate) fn mint(&mut self) -> Uuid {
+        self.mint.mint(&self.clock, self.now)
+    }
+
+    /// Runs code of a caller's own, which may use the connection but may not end the transaction it runs in.
+    pub(crate) fn guarded<T>(&mut self, callers_code: impl FnOnce(&mut Self) -> T) -> T {
+        self.with_guard(true, callers_code)
+    }
+
+    /// Runs our own code in the midst of a caller's.
+    pub(crate) fn unguarded<T>(&mut self, our_code: impl FnOnce(&mut Self) -> T) -> T {
+        self.with_guard(false, our_code)
+    }
+
+    fn with_guard<T>(&mut self, guard: bool, code: impl FnOnce(&mut Self) -> T) -> T {
+        let before = self.callers_code_runs.swap(guard, Ordering::SeqCst);
+        // A panic must not leave the guard as it was set for the code that panicked.
+        let result = catch_unwind(AssertUnwindSafe(|| code(self)));
+        self.callers_code_runs.store(before, Ordering::SeqCst);
+        result.unwrap_or_else(|panic| resume_unwind(panic))
+    }
+
+    /// Runs work in a savepoint, which is kept if the work succeeds, and rolled back if it fails or panics.
+    pub(crate) fn in_savepoint<T, E: From<StoreError>>(
+        &mut self,
+        name: &Savepoint,
+        work: impl FnOnce(&mut Self) -> Result<T, E>,
+    ) -> Result<T, E> {
+        self.control(name.begin)?;
+        match catch_unwind(AssertUnwindSafe(|| work(self))) {
+            Ok(Ok(value)) => {
+                self.control(name.keep)?;
+                Ok(value)
+            }
+            Ok(Err(error)) => {
+                self.roll_back(name);
+                Err(error)
+            }
+            Err(panic) => {
+                self.roll_back(name);
+                resume_unwind(panic)
+            }
+        }
+    }
+
+    fn roll_back(&self, name: &Savepoint) {
+        // Without a transaction there is no savepoint either: SQLite gave it all up, and the group is told so.
+        if self.connection.is_autocommit() {
+            return;
+        }
+        if let Err(error) = self.control(name.undo).and_then(|()| self.control(name.keep)) {
+            // What the work wrote must not be committed with its neighbours: give the whole group up.
+            tracing::error!(code = %error.code, message = %error.message, "a savepoint could not be rolled back");
+            let _ = self.control("rollback");
+        }
+    }
+
+    fn control(&self, statement: &'static str) -> Result<(), StoreError> {
+        let run = || self.connection.prepare_cached(statement)?.execute([]);
+        run().map(drop).map_err(|error| store_error(statement, error))
+    }
+
+    /// Whether another process has committed since this was last asked. Our own commits do not count.
+    fn look_for_foreign_commits(&mut self) -> Result<(), StoreError> {
+        let version = data_version(&self.connection).map_err(|error| store_error("look for other commits", error))?;
+        if version != self.data_version {
+            self.data_version = version;
+            self.wake.something_happened();
+        }
+        Ok(())
+    }
+}
+
+fn data_version(connection: &Connection) -> rusqlite::Result<i64> {
+    connection.prepare_cached("pragma data_version")?.query_row([], |row| row.get(0))
+}
+
+/// The statements of one savepoint.
+pub(crate) struct Savepoint {
+    begin: &'static str,
+    keep: &'static str,
+    undo: &'static str,
+}
+
+impl Savepoint {
+    /// Around one piece of work of a group.
+    pub(crate) const WORK: Self =
+        Self { begin: "savepoint postrider_work", keep: "release postrider_work", undo: "rollback to postrider_work" };
+    /// Around an enqueue in a caller's transaction.
+    pub(crate) const ENQUEUE: Self = Self {
+        begin: "savepoint postrider_enqueue",
+        keep: "release postrider_enqueue",
+        undo: "rollback to postrider_enqueue",
+    };
+}
+
+enum Message {
+    Work(Box<dyn Job>),
+    Look(oneshot::Sender<()>),
+}
+
+/// One piece of work: run in a group, answered after the group's commit.
+trait Job: Send {
+    fn run(&mut self, session: &mut Session);
+    fn answer(self: Box<Self>, committed: Result<(), &StoreError>);
+}
+
+type Outcome<T, E> = Result<Result<T, E>, Box<dyn Any + Send>>;
+
+struct Work<F, T, E> {
+    work: Option<F>,
+    outcome: Option<Outcome<T, E>>,
+    reply: oneshot::Sender<Outcome<T, E>>,
+}
+
+impl<F, T, E> Job for Work<F, T, E>
+where
+    F: FnOnce(&mut Session) -> Result<T, E> + Send,
+    T: Send,
+    E: From<StoreError> + Send,
+{
+    fn run(&mut self, session: &mut Session) {
+        let work = self.work.take().expect("work is run once");
+        session.now = session.clock.now();
+        let run = AssertUnwindSafe(|| session.in_savepoint(&Savepoint::WORK, work));
+        self.outcome = Some(catch_unwind(run));
+    }
+
+    fn answer(self: Box<Self>, committed: Result<(), &StoreError>) {
+        let outcome = match (self.outcome, committed) {
+            // What failed by itself keeps its own error.
+            (Some(outcome @ (Ok(Err(_)) | Err(_))), _) | (Some(outcome), Ok(())) => outcome,
+            (_, Err(error)) => Ok(Err(again(error).into())),
+            (None, Ok(())) => unreachable!("only work that was run is committed"),
+        };
+        // Whoever asked may have stopped waiting.
+        let _ = self.reply.send(outcome);
+    }
+}
+
+/// The way to the writer thread.
+#[derive(Debug)]
+pub(crate) struct Writer {
+    sender: Option<mpsc::Sender<Message>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Writer {
+    /// Starts the thread on a connection that is ready for use.
+    pub(crate) fn start(connection: Connection, clock: Arc<Clock>, wake: Arc<Wake>) -> rusqlite::Result<Self> {
+        let callers_code_runs = Arc::new(AtomicBool::new(false));
+        forbid_ending_the_transaction(&connection, Arc::clone(&callers_code_runs))?;
+        let data_version = data_version(&connection)?;
+        let mut session = Session {
+            connection,
+            now: 0,
+            made_ready: false,
+            announced: false,
+            claimers: HashSet::new(),
+            wake,
+            clock,
+            mint: Mint::default(),
+            data_version,
+            callers_code_runs,
+        };
+        let (sender, mut receiver) = mpsc::channel(MAX_QUEUED);
+        let thread = thread::Builder::new()
+            .name("postrider-sqlite".to_owned())
+            .spawn(move || run(&mut session, &mut receiver))
+            .expect("the operating system can start a thread");
+        Ok(Self { sender: Some(sender), thread: Some(thread) })
+    }
+
+    /// Runs `work` in a group, and returns what it returned after the group's commit.
+    pub(crate) async fn write<T, E>(
+        &self,
+        work: impl FnOnce(&mut Session) -> Result<T, E> + Send + 'static,
+    ) -> Result<T, E>
+    where
+        T: Send + 'static,
+        E: From<StoreError> + Send + 'static,
+    {
+        let (reply, answer) = oneshot::channel();
+        self.send(Message::Work(Box::new(Work { work: Some(work), outcome: None, reply }))).await?;
+        match answer.await {
+            Ok(Ok(result)) => result,
+            Ok(Err(panic)) => resume_unwind(panic),
+            Err(_) => Err(writer_is_gone().into()),
+        }
+    }
+
+    /// Has the thread look whether another process committed something, and wake those who wait.
+    pub(crate) async fn look(&self) -> Result<(), StoreError> {
+        let (reply, answer) = oneshot::channel();
+        self.send(Message::Look(reply)).await?;
+        answer.await.map_err(|_| writer_is_gone())
+    }
+
+    async fn send(&self, message: Message) -> Result<(), StoreError> {
+        let sender = self.sender.as_ref().expect("the sender is there until the writer is dropped");
+        sender.send(message).await.map_err(|_| writer_is_gone())
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        self.sender = None;
+        if let Some(thread) = self.thread.take() {
+            // A caller's code may have held the last handle, and then this is the writer thread itself.
+            if thread.thread().id() != thread::current().id() {
+                let _ = thread.join();
+            }
+        }
+    }
+}
+
+/// Callers' code shares its group with others, so it may not commit or roll back. SQLite asks this when a statement is
+/// prepared. Savepoints of the caller's own are fine: releasing ours ends those that were forgotten.
+fn forbid_ending_the_transaction(connection: &Connection, guard: Arc<AtomicBool>) -> rusqlite::Result<()> {
+    connection.authorizer(Some(move |context: AuthContext<'_>| {
+        let forbidden = match context.action {
+            AuthAction::Transaction { .. } => true,
+            AuthAction::Savepoint { savepoint_name, .. } => savepoint_name.starts_with(SAVEPOINT_PREFIX),
+            _ => false,
+        };
+        if forbidden && guard.load(Ordering::SeqCst) { Authorization::Deny } else { Authorization::Allow }
+    }))
+}
+
+fn run(session: &mut Session, receiver: &mut mpsc::Receiver<Message>) {
+    while let Some(first) = receiver.blocking_recv() {
+        let mut group: Vec<Box<dyn Job>> = Vec::new();
+        let mut lookers = Vec::new();
+        let mut next = Some(first);
+        while let Some(message) = next {
+            match message {
+                Message::Work(job) => group.push(job),
+                Message::Look(reply) => lookers.push(reply),
+            }
+            next = if group.len() < MAX_GROUP { receiver.try_recv().ok() } else { None };
+        }
+        if !lookers.is_empty()
+            && let Err(error) = session.look_for_foreign_commits()
+        {
+            tracing::warn!(code = %error.code, message = %error.message, "waiting dispatchers rely on their poll");
+        }
+        for reply in lookers {
+            let _ = reply.send(());
+        }
+        if !group.is_empty() {
+            run_group(session, group);
+        }
+    }
+}
+
+fn run_group(session: &mut Session, group: Vec<Box<dyn Job>>) {
+    let mut ran: Vec<Box<dyn Job>> = Vec::with_capacity(group.len());
+    for mut job in group {
+        if session.connection.is_autocommit()
+            && let Err(error) = session.control("begin immediate").and_then(|()| session.look_for_foreign_commits())
+        {
+            job.answer(Err(&error));
+            continue;
+        }
+        job.run(session);
+        ran.push(job);
+        if session.connection.is_autocommit() {
+            let lost = StoreError::new(
+                StoreErrorCode::Unavailable,
+                "SQLite rolled the shared transaction back, because of a full disk, an I/O error or a statement that \
+                 asked for it; nothing of it was kept, try again",
+            );
+            ran.drain(..).for_each(|job| job.answer(Err(&lost)));
+        }
+    }
+    if ran.is_empty() {
+        return;
+    }
+    match session.control("commit") {
+        Ok(()) => {
+            if std::mem::take(&mut session.made_ready) {
+                session.wake.ready.happened();
+            }
+            if std::mem::take(&mut session.announced) {
+                session.wake.announced.happened();
+            }
+            ran.into_iter().for_each(|job| job.answer(Ok(())));
+        }
+        Err(error) => {
+            if !session.connection.is_autocommit() {
+                let _ = session.control("rollback");
+            }
+            ran.into_iter().for_each(|job| job.answer(Err(&error)));
+        }
+    }
+}
