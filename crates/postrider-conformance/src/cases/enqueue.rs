@@ -1,0 +1,194 @@
+//! Enqueueing: what exists afterwards, and what does not.
+
+use std::time::Duration;
+
+use jiff::SignedDuration;
+use postrider::{DeliveryStatus, EnqueueError, NewEvent};
+
+use crate::subject::Ending;
+use crate::trial::{Trial, event_to, lane_of, url_of};
+
+pub async fn an_enqueued_event_has_one_pending_delivery_that_is_ready(t: &Trial) {
+    let now = t.freeze();
+    let enqueued = t.enqueue(event_to("a")).await;
+    let [written] = enqueued.deliveries() else { panic!("one destination, one delivery: {enqueued:?}") };
+    assert_eq!(written.destination_url, url_of("a"));
+    assert_eq!(written.endpoint_id, None);
+
+    let delivery = t.delivery(written.id).await;
+    assert_eq!(delivery.event_id, enqueued.event_id());
+    assert_eq!(delivery.event_type, "invoice.paid");
+    assert_eq!(delivery.tenant, "default");
+    assert_eq!(delivery.status, DeliveryStatus::Pending);
+    assert_eq!((delivery.attempt_count, delivery.earlier_attempts, delivery.abandoned_count), (0, 0, 0));
+    assert_eq!(delivery.created_at, now);
+    assert_eq!(delivery.next_attempt_at, Some(now));
+    assert_eq!(delivery.last_attempted_at, None);
+    assert_eq!(delivery.error_detail, None);
+    assert_eq!(t.places().await.ready, [written.id]);
+}
+
+pub async fn p2_an_event_whose_transaction_committed_exists(t: &Trial) {
+    let events = vec![event_to("a"), event_to("b")];
+    let enqueued = t.subject().enqueue_in_transaction(events, Ending::Commit).await.unwrap();
+    assert_eq!(enqueued.len(), 2);
+    for enqueued in &enqueued {
+        assert!(t.other.event(enqueued.event_id()).await.unwrap().is_some());
+    }
+    assert_eq!(t.claim("w1", 10).await.len(), 2);
+}
+
+pub async fn p2_an_event_whose_transaction_rolled_back_does_not_exist(t: &Trial) {
+    t.endpoint("a", &["*"]).await;
+    let events = vec![event_to("b").idempotency_key("k1"), NewEvent::new("invoice.paid", "{}")];
+    let before = t.places().await;
+    let enqueued = t.subject().enqueue_in_transaction(events.clone(), Ending::Rollback).await.unwrap();
+    for enqueued in &enqueued {
+        assert_eq!(t.store.event(enqueued.event_id()).await.unwrap(), None);
+        for delivery in enqueued.deliveries() {
+            assert_eq!(t.store.delivery(delivery.id).await.unwrap(), None);
+        }
+    }
+    assert_eq!(t.places().await, before, "no row of any kind is left");
+    assert!(t.claim("w1", 10).await.is_empty());
+
+    let again = t.enqueue_all(events).await;
+    assert_eq!(again[0].deliveries().len(), 1, "the idempotency key is free: {again:?}");
+}
+
+pub async fn a_batch_is_enqueued_in_order_with_one_result_each(t: &Trial) {
+    let hosts = ["a", "b", "c", "d", "e"];
+    let enqueued = t.enqueue_all(hosts.iter().map(|host| event_to(host)).collect()).await;
+    for (host, enqueued) in hosts.iter().zip(&enqueued) {
+        assert_eq!(enqueued.deliveries()[0].destination_url, url_of(host));
+    }
+    assert!(t.store.enqueue(Vec::new()).await.unwrap().is_empty(), "an empty batch is nothing");
+}
+
+pub async fn a_batch_with_one_refused_event_writes_nothing(t: &Trial) {
+    let before = t.places().await;
+    let events = vec![event_to("a").idempotency_key("k1"), NewEvent::new("invoice.paid", "{not json").to(url_of("a"))];
+    match t.store.enqueue(events).await {
+        Err(EnqueueError::Refused(refusal)) => {
+            assert_eq!(refusal.code, "payload_not_json");
+            assert!(!refusal.to_string().contains("not json}"), "p20: {refusal}");
+        }
+        other => panic!("the second event is no JSON: {other:?}"),
+    }
+    assert_eq!(t.places().await, before);
+}
+
+pub async fn a_batch_with_one_conflict_writes_nothing(t: &Trial) {
+    let first = t.enqueue(event_to("a").idempotency_key("k1")).await;
+    let before = t.places().await;
+    let events = vec![event_to("b"), event_to("c").idempotency_key("k1"), event_to("d").idempotency_key("k2")];
+    match t.store.enqueue(events).await {
+        Err(EnqueueError::IdempotencyConflict { key, event_id }) => {
+            assert_eq!((key.as_str(), event_id), ("k1", first.event_id()));
+        }
+        other => panic!("k1 belongs to another content: {other:?}"),
+    }
+    assert_eq!(t.places().await, before);
+}
+
+pub async fn a_delivery_for_later_is_scheduled_and_not_claimed_before(t: &Trial) {
+    let now = t.freeze();
+    let at = now + SignedDuration::from_micros(60_000_001);
+    let id = t.enqueue(event_to("a").deliver_at(at)).await.deliveries()[0].id;
+    assert_eq!(t.delivery(id).await.next_attempt_at, Some(at));
+    assert_eq!(t.delivery(id).await.status, DeliveryStatus::Pending);
+    assert_eq!(t.places().await.scheduled, [id]);
+    assert!(t.claim("w1", 10).await.is_empty());
+
+    t.advance_secs(60);
+    assert_eq!(t.store.promote(10).await.unwrap().ready, 0, "a microsecond is missing");
+    t.advance(Duration::from_micros(1));
+    assert_eq!(t.store.promote(10).await.unwrap().ready, 1);
+    assert_eq!(t.claim_one("w1").await.lease.delivery_id, id);
+}
+
+pub async fn a_delivery_for_a_time_that_has_passed_is_ready_at_once(t: &Trial) {
+    let now = t.freeze();
+    let id = t.enqueue(event_to("a").deliver_at(now - SignedDuration::from_hours(1))).await.deliveries()[0].id;
+    assert_eq!(t.places().await.ready, [id]);
+    assert_eq!(t.claim_one("w1").await.lease.delivery_id, id);
+}
+
+pub async fn p18_the_payload_is_kept_byte_for_byte(t: &Trial) {
+    let odd = [
+        r#"{"z":1,"a":2,"m":3}"#,
+        r#"{"same":1,"same":2}"#,
+        "1e400",
+        "-0.0",
+        "1.10000000000000000000",
+        "123456789012345678901234567890",
+        r#""\u0041\ud83d\ude00 \/ é 😀""#,
+        "  { \"spaced\" :\t[ 1 ,\n2 ] }\r\n",
+        "null",
+        r#"{"":{"":[]}}"#,
+    ];
+    let events = odd.iter().map(|payload| NewEvent::new("odd.json", *payload).to(url_of("a"))).collect();
+    let enqueued = t.enqueue_all(events).await;
+    let claims = t.claim("w1", 100).await;
+    assert_eq!(claims.len(), odd.len());
+    for (payload, enqueued) in odd.iter().zip(&enqueued) {
+        let event = t.store.event(enqueued.event_id()).await.unwrap().unwrap();
+        assert_eq!(event.payload, payload.as_bytes(), "{payload}");
+        let claim = claims.iter().find(|claim| claim.event_id == event.id).expect("it was claimed");
+        assert_eq!(claim.payload, payload.as_bytes(), "{payload}");
+    }
+}
+
+pub async fn a_payload_at_the_limit_is_kept_whole_and_one_byte_more_is_refused(t: &Trial) {
+    let payload = format!("\"{}\"", "x".repeat(262_142));
+    assert_eq!(payload.len(), 262_144);
+    let enqueued = t.enqueue(NewEvent::new("large", payload.clone()).to(url_of("a"))).await;
+    assert_eq!(t.store.event(enqueued.event_id()).await.unwrap().unwrap().payload, payload.as_bytes());
+    match t.store.enqueue(vec![NewEvent::new("large", payload + " ").to(url_of("a"))]).await {
+        Err(EnqueueError::Refused(refusal)) => assert_eq!(refusal.code, "payload_too_large"),
+        other => panic!("it is one byte too large: {other:?}"),
+    }
+}
+
+pub async fn ids_are_stable_and_sort_in_the_order_of_enqueueing(t: &Trial) {
+    let mut events = Vec::new();
+    let mut deliveries = Vec::new();
+    for _ in 0..20 {
+        // The clock must move, because within one tick of it ids have no order to keep.
+        t.advance(Duration::from_millis(1));
+        let enqueued = t.enqueue(event_to("a")).await;
+        events.push(enqueued.event_id());
+        deliveries.push(enqueued.deliveries()[0].id);
+    }
+    assert!(events.is_sorted() && deliveries.is_sorted(), "{events:?} {deliveries:?}");
+    let listed: Vec<_> = t.deliveries().await.iter().rev().map(|delivery| delivery.id).collect();
+    assert_eq!(listed, deliveries);
+    for (event, delivery) in events.iter().zip(&deliveries) {
+        assert_eq!(t.other.event(*event).await.unwrap().unwrap().deliveries[0].id, *delivery);
+        assert_eq!(t.other.delivery(*delivery).await.unwrap().unwrap().delivery.event_id, *event);
+    }
+}
+
+pub async fn what_was_enqueued_is_what_a_claim_and_the_event_show(t: &Trial) {
+    let now = t.freeze();
+    let event = event_to("a").tenant("acme").topic("billing").metadata("order", 7).metadata("nested", vec!["x"]);
+    let id = t.enqueue(event.clone()).await.event_id();
+    let stored = t.store.event(id).await.unwrap().unwrap();
+    assert_eq!(stored.tenant, "acme");
+    assert_eq!(stored.event_type, event.event_type);
+    assert_eq!(stored.payload, event.payload);
+    assert_eq!(stored.metadata, event.metadata);
+    assert_eq!(stored.topic, "billing");
+    assert_eq!(stored.created_at, now);
+    assert_eq!(stored.deliveries.len(), 1);
+
+    let claim = t.claim_one("w1").await;
+    assert_eq!(claim.event_id, id);
+    assert_eq!(claim.event_type, event.event_type);
+    assert_eq!(claim.payload, event.payload);
+    assert_eq!(claim.tenant, "acme");
+    assert_eq!(claim.lane, lane_of("a"));
+    assert_eq!(claim.destination_url, url_of("a"));
+    assert_eq!((claim.attempt_count, claim.earlier_attempts), (0, 0));
+    assert!(claim.endpoint.is_none());
+}

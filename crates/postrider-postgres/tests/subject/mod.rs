@@ -1,0 +1,86 @@
+//! A Postgres database as a subject of the conformance suite.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use jiff::Timestamp;
+use postrider::{DeliveryId, EnqueueError, Enqueued, NewEvent, Store};
+use postrider_conformance::{Ending, Places, Subject};
+use postrider_postgres::PostgresStore;
+use postrider_postgres::testing::TestDatabase;
+use sqlx::AssertSqlSafe;
+use uuid::Uuid;
+
+pub struct PostgresSubject {
+    database: TestDatabase,
+    other: PostgresStore,
+}
+
+pub async fn open() -> PostgresSubject {
+    let database = TestDatabase::create().await;
+    let other = PostgresStore::connect(database.url()).await.unwrap();
+    PostgresSubject { database, other }
+}
+
+#[async_trait]
+impl Subject for PostgresSubject {
+    fn store(&self) -> Arc<dyn Store> {
+        Arc::new(self.database.store())
+    }
+
+    fn other(&self) -> Arc<dyn Store> {
+        Arc::new(self.other.clone())
+    }
+
+    fn freeze_clock(&self, at: Option<Timestamp>) {
+        self.database.store().freeze_clock(at);
+        self.other.freeze_clock(at);
+    }
+
+    async fn enqueue_in_transaction(
+        &self,
+        events: Vec<NewEvent>,
+        ending: Ending,
+    ) -> Result<Vec<Enqueued>, EnqueueError> {
+        let store = self.database.store();
+        let mut transaction = store.pool().begin().await.unwrap();
+        let enqueued = store.enqueue_all_in(&mut transaction, events).await?;
+        match ending {
+            Ending::Commit => transaction.commit().await.unwrap(),
+            Ending::Rollback => transaction.rollback().await.unwrap(),
+        }
+        Ok(enqueued)
+    }
+
+    async fn places(&self) -> Places {
+        Places {
+            ready: self.delivery_ids("ready").await,
+            scheduled: self.delivery_ids("scheduled").await,
+            leases: self.delivery_ids("leases").await,
+            dead_letters: self.delivery_ids("dead_letters").await,
+            attempts: self.delivery_ids("attempts").await.into_iter().fold(BTreeMap::new(), |mut counts, id| {
+                *counts.entry(id).or_default() += 1;
+                counts
+            }),
+            events: self.count("events").await,
+            deliveries: self.count("deliveries").await,
+            announcements: self.count("announcements").await,
+            idempotency_keys: self.count("idempotency_keys").await,
+        }
+    }
+}
+
+impl PostgresSubject {
+    async fn delivery_ids(&self, table: &str) -> Vec<DeliveryId> {
+        let query = AssertSqlSafe(format!("select delivery_id from postrider.{table} order by delivery_id"));
+        let ids: Vec<Uuid> = sqlx::query_scalar(query).fetch_all(self.database.store().pool()).await.unwrap();
+        ids.into_iter().map(DeliveryId::from_uuid).collect()
+    }
+
+    async fn count(&self, table: &str) -> u64 {
+        let query = AssertSqlSafe(format!("select count(*) from postrider.{table}"));
+        let count: i64 = sqlx::query_scalar(query).fetch_one(self.database.store().pool()).await.unwrap();
+        count.unsigned_abs()
+    }
+}
