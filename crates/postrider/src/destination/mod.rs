@@ -21,7 +21,7 @@
 //! # What opens what
 //!
 //! - `allowed_networks` opens exactly the addresses in it, in their IPv4 and their IPv4-mapped IPv6 spelling. It does
-//!   not open other IPv6 addresses that embed an IPv4 one: a gateway would decide where those lead.
+//!   not open other IPv6 addresses that embed an IPv4 one: a router elsewhere would decide where those lead.
 //! - `localhost` names may be used once a loopback address is open, names of metadata services once 169.254.169.254 is,
 //!   and other names that mean something only inside a network once any network is open, or once `allowed_hosts` has
 //!   them. Where such a name leads is still vetted at dial.
