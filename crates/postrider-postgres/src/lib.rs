@@ -1,1 +1,182 @@
-//! x
+//! Postrider's store on Postgres 15 to 18.
+//!
+//! Any number of processes may share one database: enqueue from all of them, dispatch from all of them. Everything lives
+//! in the schema `postrider`, and no statement relies on the `search_path`.
+//!
+//! # How it is made
+//!
+//! A delivery is in exactly one place, and each place is a table (`migrations/0001_places.sql`). Each method of
+//! [`postrider::Store`] is one statement wherever that is possible, in a file of its own under `sql/` that opens with why
+//! it is shaped so. One statement is one round trip, one snapshot and one transaction: nothing is left half done, and
+//! no connection is left in an open transaction when a caller gives up waiting.
+//!
+//! # Connections
+//!
+//! [`PostgresStore::connect`] keeps three small pools: one for the work, one of a single connection for heartbeats (so
+//! that a lease is renewed however busy the others are), and one of a single connection that listens for wake-ups and
+//! exists only once somebody waits.
+
+mod browse;
+mod claim;
+mod endpoints;
+mod enqueue;
+mod error;
+mod feed;
+mod migrate;
+mod operate;
+mod settle;
+mod store;
+#[cfg(feature = "testing")]
+#[doc(hidden)]
+pub mod testing;
+mod values;
+mod wake;
+
+use std::fmt;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use postrider::{Admission, StoreError, StoreErrorCode};
+use sqlx::PgPool;
+use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
+
+use crate::error::Result;
+use crate::values::Instant;
+use crate::wake::Wake;
+
+/// Postrider's record in a Postgres database. Cheap to clone; clones share their connections.
+///
+/// ```no_run
+/// use postrider::{NewEvent, Store as _};
+/// use postrider_postgres::PostgresStore;
+///
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// let store = PostgresStore::connect("postgres://localhost/shop").await?;
+/// store.migrate().await?;
+/// store.enqueue(vec![NewEvent::new("invoice.paid", "{}").to("https://hooks.example.com/")]).await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct PostgresStore {
+    shared: Arc<Shared>,
+    admission: Arc<Admission>,
+}
+
+struct Shared {
+    pool: PgPool,
+    heartbeats: PgPool,
+    wake: Wake,
+    frozen_clock: RwLock<Option<Timestamp>>,
+}
+
+impl fmt::Debug for PostgresStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The pools' own output would show the address and user of the database.
+        f.debug_struct("PostgresStore").field("admission", &self.admission).finish_non_exhaustive()
+    }
+}
+
+/// How long a statement waits for a connection before the store calls itself busy.
+const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(5);
+const MAX_CONNECTIONS: u32 = 10;
+
+impl PostgresStore {
+    /// Connects to the database that a URL names: `postgres://user:password@host:5432/database`.
+    pub async fn connect(url: &str) -> Result<Self> {
+        let options: PgConnectOptions = url.parse().map_err(|_| {
+            // The driver's own message may quote a part of the URL, which may hold a password.
+            StoreError::new(
+                StoreErrorCode::Unavailable,
+                "the database URL cannot be read; write it as postgres://user:password@host:5432/database",
+            )
+        })?;
+        let store = Self::with_options(options);
+        let connection = store.pool().acquire().await;
+        connection.map_err(error::store_error("connecting to Postgres"))?;
+        Ok(store)
+    }
+
+    /// Uses connection options that the application made. Connects when it is first needed.
+    pub fn with_options(options: PgConnectOptions) -> Self {
+        let options = dispatching(options);
+        let pool = pool_of(MAX_CONNECTIONS).connect_lazy_with(options.clone());
+        Self::on(pool, &options)
+    }
+
+    /// Shares the application's own pool. Heartbeats and wake-ups still have connections of their own, with the same
+    /// options. The application's connections plan statements as they were set up to: see `docs/operations.md`.
+    pub fn from_pool(pool: PgPool) -> Self {
+        let options = dispatching(PgConnectOptions::clone(&pool.connect_options()));
+        Self::on(pool, &options)
+    }
+
+    fn on(pool: PgPool, options: &PgConnectOptions) -> Self {
+        let heartbeats = pool_of(1).connect_lazy_with(options.clone());
+        let wake = Wake::new(pool_of(1).idle_timeout(None).max_lifetime(None).connect_lazy_with(options.clone()));
+        let shared = Shared { pool, heartbeats, wake, frozen_clock: RwLock::new(None) };
+        Self { shared: Arc::new(shared), admission: Arc::new(Admission::default()) }
+    }
+
+    /// The same store, which admits events by these rules.
+    #[must_use]
+    pub fn with_admission(mut self, admission: Admission) -> Self {
+        self.admission = Arc::new(admission);
+        self
+    }
+
+    /// Applies the migrations that are missing, and names them. Safe to call from any number of processes at once.
+    pub async fn migrate(&self) -> Result<Vec<String>> {
+        migrate::migrate(self.pool()).await
+    }
+
+    /// The migrations that are missing.
+    pub async fn pending_migrations(&self) -> Result<Vec<String>> {
+        migrate::pending(self.pool()).await
+    }
+
+    /// Says whether the schema is the one that this program knows, and what to do if it is not.
+    pub async fn check_schema(&self) -> Result<()> {
+        let pending = self.pending_migrations().await?;
+        if pending.is_empty() {
+            return Ok(());
+        }
+        let message = format!("the database lacks the migrations {}; run `postrider migrate`", pending.join(", "));
+        Err(StoreError::new(StoreErrorCode::Schema, message))
+    }
+
+    /// The pool that the store works on, for an application's own statements beside it.
+    pub fn pool(&self) -> &PgPool {
+        &self.shared.pool
+    }
+
+    /// Stops this store's clock at an instant, or lets it go on with `None`. **For tests**: production takes the time
+    /// from the database alone.
+    pub fn freeze_clock(&self, at: Option<Timestamp>) {
+        *self.shared.frozen_clock.write().unwrap_or_else(PoisonError::into_inner) = at;
+    }
+
+    /// What statements take as their first parameter: nothing, and they ask the database; or the frozen instant.
+    fn now(&self) -> Option<Instant> {
+        let frozen = *self.shared.frozen_clock.read().unwrap_or_else(PoisonError::into_inner);
+        frozen.map(values::instant)
+    }
+}
+
+/// Statements on the queues are planned once and for all values, and never by a scan of a table that happened to be
+/// small when it was planned: a queue that is empty now has a million rows tomorrow. Compiling them costs more than it saves.
+fn dispatching(options: PgConnectOptions) -> PgConnectOptions {
+    let options =
+        options.options([("plan_cache_mode", "force_generic_plan"), ("enable_seqscan", "off"), ("jit", "off")]);
+    match options.get_application_name() {
+        Some(_) => options,
+        None => options.application_name("postrider"),
+    }
+}
+
+/// Connections are not tried before each use: a statement that finds its connection broken reports the store as
+/// unavailable, and the caller tries again anyway.
+fn pool_of(max_connections: u32) -> PgPoolOptions {
+    PgPoolOptions::new().max_connections(max_connections).acquire_timeout(ACQUIRE_TIMEOUT).test_before_acquire(false)
+}

@@ -1,0 +1,21 @@
+-- What was recorded after a position, and those of the gaps below it that have been filled since; with the snapshot's
+-- bounds, from which the reader tells when a gap can no longer be filled. It is one statement, so that rows and bounds
+-- are of the same snapshot.
+--
+-- The topic and the metadata are the event's. An event that retention removed takes its announcements with it.
+with bounds as materialized (
+  select pg_snapshot_xmin(s)::text::bigint as oldest_running, pg_snapshot_xmax(s)::text::bigint as next_transaction
+  from pg_current_snapshot() s
+), found as (
+  (select a.* from postrider.announcements a where a.position = any ($2::bigint[]) order by a.position limit $3::int)
+  union all
+  (select a.* from postrider.announcements a where a.position > $1 order by a.position limit $3::int)
+)
+select b.oldest_running, b.next_transaction, told.*
+from bounds b
+left join (
+  select f.position, f.fact, f.delivery_id, f.event_id, f.endpoint_id, f.attempt_count, f.at, e.topic, e.metadata
+  from (select f.* from found f order by f.position limit $3::int) f
+  left join postrider.events e on e.id = f.event_id
+) told on true
+order by told.position

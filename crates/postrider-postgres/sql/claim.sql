@@ -1,0 +1,89 @@
+-- Takes deliveries from several lanes in turn, at a cost that depends on what is taken and on how many lanes are looked
+-- at, and not on how much waits.
+--
+-- `visited` hops from lane to lane by the index (lane, position): one lookup finds the next lane whatever the length of
+-- the lanes in between. It begins after the caller's cursor, goes round once, and stops when it has seen $9 lanes
+-- with a free slot ($10 lanes in all). A lane without a free slot, or of an endpoint that is not active, is passed
+-- over without touching a row of it.
+--
+-- `shared` takes an equal share from each lane, `filled` what is left of the limit from whichever lanes have more. Both
+-- lock with SKIP LOCKED, so that concurrent claims take different rows and never wait; both are materialised, since a
+-- lateral subquery with a lock that is run twice would lock other rows. The rows are then deleted by their address.
+with recursive visited (lane, visits, eligible, wrapped, free) as (
+  select coalesce($8::text, '') collate "C", 0, 0, $8::text is null, 0
+  union all
+  select next.lane, v.visits + 1, v.eligible + (slots.free > 0)::int, next.wrapped, slots.free
+  from visited v
+  cross join lateral (
+    select step.lane, step.wrapped
+    from (
+      (select r.lane, v.wrapped from postrider.ready r where r.lane > v.lane order by r.lane limit 1)
+      union all
+      (select r.lane, true from postrider.ready r where not v.wrapped order by r.lane limit 1)
+      limit 1
+    ) step
+    where not step.wrapped or $8::text is null or step.lane <= $8::text
+  ) next
+  left join lateral (
+    select e.status, e.max_in_flight from postrider.endpoints e where e.lane = next.lane
+  ) endpoint on true
+  cross join lateral (
+    select case when coalesce(endpoint.status, 'active') = 'active'
+                then greatest(0, least($5::int, endpoint.max_in_flight)
+                                 - coalesce(($7::int[])[array_position($6::text[], next.lane::text)], 0))
+                else 0 end as free
+  ) slots
+  where v.visits < $10::int and v.eligible < $9::int
+), lanes as materialized (
+  select v.lane, v.visits, v.free, greatest(1, $4::int / (count(*) over ())::int) as share
+  from visited v where v.free > 0
+), shared as materialized (
+  select x.tid, x.position, l.lane, l.visits
+  from lanes l
+  cross join lateral (
+    select r.ctid as tid, r.position from postrider.ready r
+    where r.lane = l.lane order by r.position limit least(l.share, l.free) for update skip locked
+  ) x
+  limit $4::int
+), filled as materialized (
+  select x.tid
+  from (
+    select l.lane, l.visits, l.free, count(s.tid) as taken, max(s.position) as last
+    from lanes l join shared s on s.visits = l.visits
+    group by l.lane, l.visits, l.free, l.share
+    having count(s.tid) = l.share and l.free > l.share
+    order by l.visits
+  ) l
+  cross join lateral (
+    select r.ctid as tid from postrider.ready r
+    where r.lane = l.lane and r.position > l.last order by r.position
+    limit least(l.free - l.taken, $4::int) for update skip locked
+  ) x
+  limit $4::int - (select count(*) from shared)
+), taken as (
+  delete from postrider.ready r
+  where r.ctid = any (array (select s.tid from shared s union all select f.tid from filled f))
+  returning r.lane, r.position, r.delivery_id
+), leased as (
+  insert into postrider.leases (delivery_id, lane, owner, token, lease_until)
+  select t.delivery_id, t.lane, $2, gen_random_uuid(),
+         coalesce($1::timestamptz, clock_timestamp()) + $3::bigint * interval '1 microsecond'
+  from taken t
+  returning delivery_id, token
+), ended as (
+  select v.lane, v.visits, v.visits < $10::int and v.eligible < $9::int as complete
+  from visited v order by v.visits desc limit 1
+)
+select coalesce($1::timestamptz, clock_timestamp()) as at, ended.visits as visits, ended.complete as complete,
+       ended.lane as last_lane, (select v.lane from visited v where v.visits = 1) as first_lane,
+       claimed.*
+from ended
+left join (
+  select l.delivery_id, l.token, t.lane, t.position, d.tenant, d.event_id, e.type, e.payload, d.destination_url,
+         d.attempt_count, d.earlier_attempts, d.endpoint_id
+  from leased l
+  join taken t on t.delivery_id = l.delivery_id
+  join postrider.deliveries d on d.id = l.delivery_id
+  join postrider.events e on e.id = d.event_id
+) claimed on true
+order by claimed.position

@@ -1,0 +1,45 @@
+-- Removes one stretch of old events, walking along their ids. Those that must stay are passed over, and the next call
+-- goes on after the last one that was looked at, so that they are not read again and again in one run.
+--
+-- Deliveries are locked before their status counts, since an operator may be retrying a cancelled one: a row that somebody
+-- holds is skipped, and its event then has fewer locked deliveries than deliveries, and stays. Ids are of the real
+-- clock, so that a frozen one cannot bound them; then only `created_at` decides.
+with cutoff as materialized (
+  select coalesce($1::timestamptz, statement_timestamp()) - $2::bigint * interval '1 microsecond' as at
+), old as materialized (
+  select e.id from postrider.events e
+  where e.id > coalesce($3::uuid, '00000000-0000-0000-0000-000000000000')
+    and e.id < case when $1::timestamptz is null
+                    then postrider.first_id_at(statement_timestamp() - $2::bigint * interval '1 microsecond')
+                    else 'ffffffff-ffff-ffff-ffff-ffffffffffff' end
+    and e.created_at < (select c.at from cutoff c)
+  order by e.id
+  limit $4::int
+), locked as materialized (
+  select d.id, d.event_id, d.status
+  from old o join postrider.deliveries d on d.event_id = o.id
+  order by d.id
+  for update of d skip locked
+), removable as materialized (
+  select o.id from old o
+  where (select count(*) from postrider.deliveries d where d.event_id = o.id)
+      = (select count(*) from locked l where l.event_id = o.id and l.status in ('delivered', 'cancelled'))
+), doomed as materialized (
+  select l.id from locked l join removable r on r.id = l.event_id
+), unattempted as (
+  delete from postrider.attempts a using doomed d where a.delivery_id = d.id
+), undelivered as (
+  delete from postrider.deliveries x using doomed d where x.id = d.id
+), removed as (
+  delete from postrider.events e using removable r where e.id = r.id
+), unannounced as (
+  delete from postrider.announcements
+  where position = any (array (
+    select a.position
+    from (select a.position, a.at from postrider.announcements a order by a.position limit $4::int * 10) a
+    where a.at < (select c.at from cutoff c)))
+)
+select (select count(*) from old) as looked_at,
+       (select o.id from old o order by o.id desc limit 1) as last,
+       (select count(*) from removable) as events,
+       (select count(*) from doomed) as deliveries

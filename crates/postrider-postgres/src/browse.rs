@@ -1,0 +1,204 @@
+//! Looking: deliveries, events, counts.
+//!
+//! These statements have optional filters, so they are planned for the values at hand, in a read-only transaction that
+//! says so; the dispatcher's statements are planned once for all values (see [`crate::PostgresStore::connect`]).
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use postrider::store::Overview;
+use postrider::{
+    Attempt, Delivery, DeliveryDetail, DeliveryFilter, DeliveryId, DeliveryStatus, EndpointId, Event, EventDelivery,
+    EventId, Metadata, Page, PageRequest,
+};
+use sqlx::postgres::{PgRow, Postgres};
+use sqlx::types::Json;
+use sqlx::{Row, Transaction};
+use uuid::Uuid;
+
+use crate::PostgresStore;
+use crate::error::{Result, damaged, store_error};
+use crate::operate::page_of;
+use crate::values::{Columns as _, count, instant, int};
+
+/// Begins a transaction whose statements are planned for their values.
+pub(crate) const READ_ANYTHING: &str =
+    "begin; set local plan_cache_mode = force_custom_plan; set local enable_seqscan = on";
+
+/// The same, reading only, and everything from one snapshot.
+const READ_ONE_SNAPSHOT: &str = "begin isolation level repeatable read read only; \
+     set local plan_cache_mode = force_custom_plan; set local enable_seqscan = on";
+
+impl PostgresStore {
+    async fn reading(&self) -> Result<Transaction<'static, Postgres>> {
+        self.pool().begin_with(READ_ONE_SNAPSHOT).await.map_err(store_error("reading"))
+    }
+
+    /// Ids are of the real clock, so a frozen one says nothing about them.
+    fn is_frozen(&self) -> bool {
+        self.now().is_some()
+    }
+
+    pub(crate) async fn read_delivery(&self, id: DeliveryId) -> Result<Option<DeliveryDetail>> {
+        let failed = || store_error("reading a delivery");
+        let mut transaction = self.reading().await?;
+        let row = sqlx::query(include_str!("../sql/delivery.sql"))
+            .bind(id.as_uuid())
+            .fetch_optional(&mut *transaction)
+            .await
+            .map_err(failed())?;
+        let attempts = sqlx::query(include_str!("../sql/attempts.sql"))
+            .bind(id.as_uuid())
+            .fetch_all(&mut *transaction)
+            .await
+            .map_err(failed())?;
+        transaction.commit().await.map_err(failed())?;
+        let Some(row) = row else { return Ok(None) };
+        let attempts = attempts.iter().map(attempt).collect::<Result<_>>()?;
+        Ok(Some(DeliveryDetail { delivery: delivery(&row)?, attempts }))
+    }
+
+    pub(crate) async fn browse(&self, filter: &DeliveryFilter, page: &PageRequest) -> Result<Page<Delivery>> {
+        let failed = || store_error("listing deliveries");
+        let mut transaction = self.reading().await?;
+        let rows = sqlx::query(include_str!("../sql/deliveries.sql"))
+            .bind(filter.tenant.as_deref())
+            .bind(filter.status.map(DeliveryStatus::as_str))
+            .bind(filter.endpoint_id.map(|id| id.as_uuid()))
+            .bind(filter.event_id.map(|id| id.as_uuid()))
+            .bind(filter.event_type.as_deref())
+            .bind(filter.since.map(instant))
+            .bind(filter.until.map(instant))
+            .bind(page.cursor().map(|cursor| cursor.0))
+            .bind(int(page.limit() + 1))
+            .bind(self.is_frozen())
+            .fetch_all(&mut *transaction)
+            .await
+            .map_err(failed())?;
+        transaction.commit().await.map_err(failed())?;
+        let items = rows.iter().map(delivery).collect::<Result<Vec<_>>>()?;
+        Ok(page_of(items, page, |delivery| delivery.id.as_uuid()))
+    }
+
+    pub(crate) async fn count(&self, filter: &DeliveryFilter) -> Result<u64> {
+        let failed = || store_error("counting deliveries");
+        let mut transaction = self.reading().await?;
+        let number = sqlx::query_scalar(include_str!("../sql/count_deliveries.sql"))
+            .bind(filter.tenant.as_deref())
+            .bind(filter.status.map(DeliveryStatus::as_str))
+            .bind(filter.endpoint_id.map(|id| id.as_uuid()))
+            .bind(filter.event_id.map(|id| id.as_uuid()))
+            .bind(filter.event_type.as_deref())
+            .bind(filter.since.map(instant))
+            .bind(filter.until.map(instant))
+            .bind(self.is_frozen())
+            .fetch_one(&mut *transaction)
+            .await
+            .map_err(failed())?;
+        transaction.commit().await.map_err(failed())?;
+        count(number)
+    }
+
+    pub(crate) async fn read_event(&self, id: EventId) -> Result<Option<Event>> {
+        let failed = || store_error("reading an event");
+        let mut transaction = self.reading().await?;
+        let row = sqlx::query(include_str!("../sql/event.sql"))
+            .bind(id.as_uuid())
+            .fetch_optional(&mut *transaction)
+            .await
+            .map_err(failed())?;
+        let deliveries = sqlx::query(include_str!("../sql/event_deliveries.sql"))
+            .bind(id.as_uuid())
+            .fetch_all(&mut *transaction)
+            .await
+            .map_err(failed())?;
+        transaction.commit().await.map_err(failed())?;
+        let Some(row) = row else { return Ok(None) };
+        let deliveries = deliveries.iter().map(event_delivery).collect::<Result<_>>()?;
+        Ok(Some(Event {
+            id,
+            tenant: row.value("tenant")?,
+            event_type: row.value("type")?,
+            payload: Bytes::from(row.value::<Vec<u8>>("payload")?),
+            metadata: metadata(&row)?,
+            topic: row.value("topic")?,
+            created_at: row.instant("created_at")?,
+            deliveries,
+        }))
+    }
+
+    pub(crate) async fn count_places(&self, tenant: Option<&str>) -> Result<Overview> {
+        let failed = || store_error("reading the overview");
+        let mut transaction = self.reading().await?;
+        let row = sqlx::query(include_str!("../sql/overview.sql"))
+            .bind(self.now())
+            .bind(tenant)
+            .fetch_one(&mut *transaction)
+            .await
+            .map_err(failed())?;
+        transaction.commit().await.map_err(failed())?;
+        let number = |name: &'static str| count(row.value(name)?);
+        let age: Option<i64> = row.value("oldest_due_age")?;
+        Ok(Overview {
+            pending: number("pending")?,
+            failed: number("failed")?,
+            delivered: number("delivered")?,
+            dead: number("dead")?,
+            cancelled: number("cancelled")?,
+            due: number("due")?,
+            in_flight: number("in_flight")?,
+            scheduled: number("scheduled")?,
+            oldest_due_age: age.map(|micros| Duration::from_micros(u64::try_from(micros).unwrap_or_default())),
+        })
+    }
+}
+
+/// The metadata that an event's sender attached.
+pub(crate) fn metadata(row: &PgRow) -> Result<Metadata> {
+    let metadata: Result<Json<Metadata>, _> = row.try_get("metadata");
+    // The driver's message could quote what it could not read.
+    metadata.map(|json| json.0).map_err(|_| damaged("an event's metadata", "it is not a JSON object"))
+}
+
+fn delivery(row: &PgRow) -> Result<Delivery> {
+    Ok(Delivery {
+        id: DeliveryId::from_uuid(row.value("id")?),
+        tenant: row.value("tenant")?,
+        event_id: EventId::from_uuid(row.value("event_id")?),
+        event_type: row.value("event_type")?,
+        endpoint_id: row.value::<Option<Uuid>>("endpoint_id")?.map(EndpointId::from_uuid),
+        destination_url: row.value("destination_url")?,
+        status: row.status("status")?,
+        attempt_count: row.unsigned("attempt_count")?,
+        earlier_attempts: row.unsigned("earlier_attempts")?,
+        abandoned_count: row.unsigned("abandoned_count")?,
+        next_attempt_at: row.maybe_instant("next_attempt_at")?,
+        last_attempted_at: row.maybe_instant("last_attempted_at")?,
+        error_detail: row.value("error_detail")?,
+        lease_owner: row.value("lease_owner")?,
+        lease_until: row.maybe_instant("lease_until")?,
+        created_at: row.instant("created_at")?,
+    })
+}
+
+fn event_delivery(row: &PgRow) -> Result<EventDelivery> {
+    Ok(EventDelivery {
+        id: DeliveryId::from_uuid(row.value("id")?),
+        destination_url: row.value("destination_url")?,
+        status: row.status("status")?,
+    })
+}
+
+fn attempt(row: &PgRow) -> Result<Attempt> {
+    let status_code: Option<i32> = row.value("status_code")?;
+    Ok(Attempt {
+        number: row.unsigned("number")?,
+        started_at: row.instant("started_at")?,
+        duration_ms: row.unsigned("duration_ms")?,
+        outcome: row.value::<&str>("outcome")?.parse().map_err(|error| damaged("an attempt's outcome", error))?,
+        status_code: status_code.map(u16::try_from).transpose().map_err(|error| damaged("a status code", error))?,
+        response_excerpt: row.value("response_excerpt")?,
+        error_detail: row.value("error_detail")?,
+        worker_id: row.value("worker_id")?,
+    })
+}

@@ -1,0 +1,95 @@
+//! Claiming: the statement, and the endpoints that go with what it took.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use postrider::store::{Claim, ClaimRequest, Claimed, Lane};
+use postrider::{DeliveryId, Endpoint, EndpointId, EventId, Lease, LeaseToken};
+use uuid::Uuid;
+
+use crate::error::{Result, store_error};
+use crate::values::{Columns as _, int, micros};
+use crate::{PostgresStore, endpoints};
+
+/// From how many lanes one claim takes.
+const MAX_LANES: u32 = 32;
+/// How many lanes it looks at to find them.
+const MAX_VISITS: i32 = 512;
+
+impl PostgresStore {
+    pub(crate) async fn claim_ready(&self, request: &ClaimRequest) -> Result<Claimed> {
+        // More lanes than free slots would leave some of them looked at without their turn.
+        let lanes = request.limit.clamp(1, MAX_LANES);
+        let rows = sqlx::query(include_str!("../sql/claim.sql"))
+            .bind(self.now())
+            .bind(request.worker.as_str())
+            .bind(micros(request.lease))
+            .bind(int(request.limit))
+            .bind(int(request.lane_limit))
+            .bind(request.in_flight.iter().map(|(lane, _)| lane.0.as_str()).collect::<Vec<_>>())
+            .bind(request.in_flight.iter().map(|(_, count)| int(*count)).collect::<Vec<_>>())
+            .bind(request.after.as_ref().map(|lane| lane.0.as_str()))
+            .bind(int(lanes))
+            .bind(MAX_VISITS)
+            .fetch_all(self.pool())
+            .await
+            .map_err(store_error("claiming"))?;
+        let head = rows.first().expect("a claim always has a row that says where it ended");
+        let at = head.instant("at")?;
+        let complete: bool = head.value("complete")?;
+        let first_lane: Option<String> = head.value("first_lane")?;
+        let last_lane: String = head.value("last_lane")?;
+
+        let mut claims = Vec::with_capacity(rows.len());
+        let mut endpoint_of = Vec::with_capacity(rows.len());
+        for row in &rows {
+            let Some(id) = row.value::<Option<Uuid>>("delivery_id")? else { continue };
+            endpoint_of.push(row.value::<Option<Uuid>>("endpoint_id")?);
+            claims.push(Claim {
+                lease: Lease { delivery_id: DeliveryId::from_uuid(id), token: LeaseToken(row.value("token")?) },
+                lane: Lane(row.value("lane")?),
+                tenant: row.value("tenant")?,
+                event_id: EventId::from_uuid(row.value("event_id")?),
+                event_type: row.value("type")?,
+                payload: Bytes::from(row.value::<Vec<u8>>("payload")?),
+                destination_url: row.value("destination_url")?,
+                attempt_count: row.unsigned("attempt_count")?,
+                earlier_attempts: row.unsigned("earlier_attempts")?,
+                endpoint: None,
+            });
+        }
+        let endpoints = match self.endpoints_of(&endpoint_of).await {
+            Ok(endpoints) => endpoints,
+            Err(error) => {
+                // Nobody will hear of these leases, so they are given back at once rather than left to expire.
+                let leases: Vec<Lease> = claims.iter().map(|claim| claim.lease).collect();
+                let _ = self.release_leases(&request.worker, &leases).await;
+                return Err(error);
+            }
+        };
+        for (claim, endpoint) in claims.iter_mut().zip(&endpoint_of) {
+            claim.endpoint = endpoint.and_then(|id| endpoints.get(&id).cloned());
+        }
+        // A claim that went all the way round and still had slots left has seen everything. One that filled its slots
+        // goes on one lane further next time, so that the odd ones of an uneven division go round as well.
+        let filled = claims.len() >= request.limit as usize;
+        let cursor = match (complete, filled) {
+            (true, false) => None,
+            (true, true) => first_lane.map(Lane),
+            (false, _) => Some(Lane(last_lane)),
+        };
+        Ok(Claimed { claims, cursor, at })
+    }
+
+    async fn endpoints_of(&self, ids: &[Option<Uuid>]) -> Result<HashMap<Uuid, Arc<Endpoint>>> {
+        let mut wanted: Vec<Uuid> = ids.iter().copied().flatten().collect();
+        wanted.sort_unstable();
+        wanted.dedup();
+        if wanted.is_empty() {
+            return Ok(HashMap::new());
+        }
+        let found = endpoints::read(self.pool(), &wanted).await?;
+        Ok(found.into_iter().map(|endpoint| (EndpointId::as_uuid(&endpoint.id), Arc::new(endpoint))).collect())
+    }
+}

@@ -1,0 +1,104 @@
+//! Migrations: embedded, in order, each applied once, never edited.
+//!
+//! All that are missing are applied in one transaction that first takes an advisory lock, so that any number of
+//! processes may start at once: the first applies, the others wait and find nothing left to do. What was applied is
+//! kept with a checksum. A migration whose text differs from what was applied, or one that this program does not know,
+//! means that program and database do not belong together; nothing is touched then.
+
+use postrider::{StoreError, StoreErrorCode};
+use sha2::{Digest, Sha256};
+use sqlx::{PgConnection, PgPool};
+
+use crate::error::{Result, store_error};
+
+/// One step of the schema.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Migration {
+    pub(crate) version: i32,
+    pub(crate) name: &'static str,
+    pub(crate) sql: &'static str,
+}
+
+pub(crate) const MIGRATIONS: &[Migration] =
+    &[Migration { version: 1, name: "places", sql: include_str!("../migrations/0001_places.sql") }];
+
+impl Migration {
+    /// Names it as its file is named.
+    fn label(&self) -> String {
+        format!("{:04}_{}", self.version, self.name)
+    }
+
+    fn checksum(&self) -> Vec<u8> {
+        Sha256::digest(self.sql.as_bytes()).to_vec()
+    }
+}
+
+type Applied = Vec<(i32, String, Vec<u8>)>;
+
+pub(crate) async fn migrate(pool: &PgPool) -> Result<Vec<String>> {
+    let failed = || store_error("applying migrations");
+    let mut transaction = pool.begin().await.map_err(failed())?;
+    sqlx::query(include_str!("../sql/migrations_lock.sql")).execute(&mut *transaction).await.map_err(failed())?;
+    if !recorded(&mut transaction).await? {
+        sqlx::raw_sql(include_str!("../sql/migrations_create.sql"))
+            .execute(&mut *transaction)
+            .await
+            .map_err(failed())?;
+    }
+    let pending = missing(&applied(&mut transaction).await?)?;
+    for migration in &pending {
+        sqlx::raw_sql(migration.sql).execute(&mut *transaction).await.map_err(failed())?;
+        sqlx::query(include_str!("../sql/migrations_record.sql"))
+            .bind(migration.version)
+            .bind(migration.name)
+            .bind(migration.checksum())
+            .execute(&mut *transaction)
+            .await
+            .map_err(failed())?;
+    }
+    transaction.commit().await.map_err(failed())?;
+    Ok(pending.iter().map(|migration| migration.label()).collect())
+}
+
+pub(crate) async fn pending(pool: &PgPool) -> Result<Vec<String>> {
+    let mut connection = pool.acquire().await.map_err(store_error("reading migrations"))?;
+    let applied = if recorded(&mut connection).await? { applied(&mut connection).await? } else { Applied::new() };
+    Ok(missing(&applied)?.iter().map(|migration| migration.label()).collect())
+}
+
+/// Whether the database has a record of migrations at all.
+async fn recorded(connection: &mut PgConnection) -> Result<bool> {
+    sqlx::query_scalar(include_str!("../sql/migrations_recorded.sql"))
+        .fetch_one(connection)
+        .await
+        .map_err(store_error("reading migrations"))
+}
+
+async fn applied(connection: &mut PgConnection) -> Result<Applied> {
+    sqlx::query_as(include_str!("../sql/migrations_applied.sql"))
+        .fetch_all(connection)
+        .await
+        .map_err(store_error("reading migrations"))
+}
+
+/// What is yet to be applied, once what was applied is found to be what this program knows.
+fn missing(applied: &Applied) -> Result<Vec<Migration>> {
+    let refuse = |message: String| Err(StoreError::new(StoreErrorCode::Schema, message));
+    for (version, name, checksum) in applied {
+        let Some(known) = MIGRATIONS.iter().find(|migration| migration.version == *version) else {
+            return refuse(format!(
+                "the database has the migration {version:04}_{name}, which this program does not know: it was \
+                 migrated by a newer Postrider; run that version, or a newer one"
+            ));
+        };
+        if known.checksum() != *checksum {
+            return refuse(format!(
+                "the migration {} was applied to the database with another text than this program has; use the \
+                 program that applied it, or restore the database",
+                known.label()
+            ));
+        }
+    }
+    let is_missing = |migration: &&Migration| !applied.iter().any(|(version, ..)| *version == migration.version);
+    Ok(MIGRATIONS.iter().filter(is_missing).copied().collect())
+}

@@ -1,0 +1,148 @@
+//! What dispatchers do with their leases: renew, settle, release; and what anybody does for those who no longer can:
+//! recover, promote.
+
+use std::time::Duration;
+
+use postrider::store::{Promoted, Recovered, Settle, Settlement};
+use postrider::{DeliveryId, Lease, LeaseToken, Verdict, WorkerId};
+use sqlx::postgres::PgRow;
+use uuid::Uuid;
+
+use crate::PostgresStore;
+use crate::error::{Result, store_error};
+use crate::values::{Columns as _, count, int, micros, text};
+
+fn ids(leases: &[Lease]) -> Vec<Uuid> {
+    leases.iter().map(|lease| lease.delivery_id.as_uuid()).collect()
+}
+
+fn tokens(leases: &[Lease]) -> Vec<Uuid> {
+    leases.iter().map(|lease| lease.token.0).collect()
+}
+
+fn index_of(row: &PgRow) -> Result<usize> {
+    Ok(usize::try_from(row.value::<i64>("index")?).expect("the list's own index"))
+}
+
+/// A duration in whole milliseconds, as the history shows it.
+fn millis(duration: Duration) -> i32 {
+    i32::try_from(duration.as_millis()).unwrap_or(i32::MAX)
+}
+
+impl PostgresStore {
+    pub(crate) async fn renew_leases(
+        &self,
+        worker: &WorkerId,
+        leases: &[Lease],
+        lease: Duration,
+    ) -> Result<Vec<Lease>> {
+        if leases.is_empty() {
+            return Ok(Vec::new());
+        }
+        let rows = sqlx::query(include_str!("../sql/renew.sql"))
+            .bind(self.now())
+            .bind(worker.as_str())
+            .bind(ids(leases))
+            .bind(tokens(leases))
+            .bind(micros(lease))
+            .fetch_all(&self.shared.heartbeats)
+            .await
+            .map_err(store_error("renewing leases"))?;
+        let renewed = |row: &PgRow| {
+            let delivery_id = DeliveryId::from_uuid(row.value("delivery_id")?);
+            Ok(Lease { delivery_id, token: LeaseToken(row.value("token")?) })
+        };
+        rows.iter().map(renewed).collect()
+    }
+
+    pub(crate) async fn settle_all(&self, worker: &WorkerId, settles: &[Settle]) -> Result<Vec<Settlement>> {
+        if settles.is_empty() {
+            return Ok(Vec::new());
+        }
+        let leases: Vec<Lease> = settles.iter().map(|settle| settle.lease).collect();
+        let verdict = |settle: &Settle| match settle.verdict {
+            Verdict::Delivered => ("delivered", None),
+            Verdict::Retry { after } => ("failed", Some(micros(after))),
+            Verdict::Dead => ("dead", None),
+        };
+        let attempts = || settles.iter().map(|settle| &settle.attempt);
+        let applied = sqlx::query(include_str!("../sql/settle.sql"))
+            .bind(self.now())
+            .bind(worker.as_str())
+            .bind(ids(&leases))
+            .bind(tokens(&leases))
+            .bind(settles.iter().map(|settle| verdict(settle).0).collect::<Vec<_>>())
+            .bind(settles.iter().map(|settle| verdict(settle).1).collect::<Vec<_>>())
+            .bind(attempts().map(|attempt| attempt.outcome.as_str()).collect::<Vec<_>>())
+            .bind(attempts().map(|attempt| attempt.status_code.map(i32::from)).collect::<Vec<_>>())
+            .bind(attempts().map(|attempt| millis(attempt.took)).collect::<Vec<_>>())
+            .bind(attempts().map(|attempt| micros(attempt.started_ago)).collect::<Vec<_>>())
+            .bind(attempts().map(|attempt| attempt.response_excerpt.as_deref().map(text)).collect::<Vec<_>>())
+            .bind(attempts().map(|attempt| attempt.error_detail.as_deref().map(text)).collect::<Vec<_>>())
+            .bind(settles.iter().map(|settle| settle.disable_endpoint).collect::<Vec<_>>())
+            .fetch_all(self.pool())
+            .await
+            .map_err(store_error("settling"))?;
+        let mut settlements = vec![Settlement::LeaseLost; settles.len()];
+        for row in &applied {
+            settlements[index_of(row)?] = Settlement::Applied;
+        }
+        if applied.len() < settles.len() {
+            self.mark_settled_earlier(&leases, &mut settlements).await?;
+        }
+        Ok(settlements)
+    }
+
+    async fn mark_settled_earlier(&self, leases: &[Lease], settlements: &mut [Settlement]) -> Result<()> {
+        let unapplied: Vec<usize> =
+            (0..leases.len()).filter(|&index| settlements[index] == Settlement::LeaseLost).collect();
+        let asked: Vec<Lease> = unapplied.iter().map(|&index| leases[index]).collect();
+        let rows = sqlx::query(include_str!("../sql/settle_earlier.sql"))
+            .bind(ids(&asked))
+            .bind(tokens(&asked))
+            .fetch_all(self.pool())
+            .await
+            .map_err(store_error("settling"))?;
+        for row in &rows {
+            settlements[unapplied[index_of(row)?]] = Settlement::AppliedEarlier;
+        }
+        Ok(())
+    }
+
+    pub(crate) async fn release_leases(&self, worker: &WorkerId, leases: &[Lease]) -> Result<u64> {
+        if leases.is_empty() {
+            return Ok(0);
+        }
+        let row = sqlx::query(include_str!("../sql/release.sql"))
+            .bind(worker.as_str())
+            .bind(ids(leases))
+            .bind(tokens(leases))
+            .fetch_one(self.pool())
+            .await
+            .map_err(store_error("releasing leases"))?;
+        count(row.value("released")?)
+    }
+
+    pub(crate) async fn recover_expired(&self, limit: u32, max_abandoned: u32) -> Result<Recovered> {
+        let row = sqlx::query(include_str!("../sql/recover.sql"))
+            .bind(self.now())
+            .bind(int(limit))
+            .bind(int(max_abandoned))
+            .fetch_one(self.pool())
+            .await
+            .map_err(store_error("recovering expired leases"))?;
+        Ok(Recovered { returned: count(row.value("returned")?)?, dead: count(row.value("dead")?)? })
+    }
+
+    pub(crate) async fn promote_due(&self, limit: u32) -> Result<Promoted> {
+        let row = sqlx::query(include_str!("../sql/promote.sql"))
+            .bind(self.now())
+            .bind(int(limit))
+            .fetch_one(self.pool())
+            .await
+            .map_err(store_error("promoting scheduled deliveries"))?;
+        let next: Option<i64> = row.value("next_due_in")?;
+        let next_due_in = next.map(|micros| Duration::from_micros(u64::try_from(micros).unwrap_or_default()));
+        Ok(Promoted { ready: count(row.value("ready")?)?, next_due_in })
+    }
+}

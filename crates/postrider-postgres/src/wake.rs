@@ -1,0 +1,193 @@
+//! Wake-ups: NOTIFY, but only while somebody listens.
+//!
+//! NOTIFY takes a lock that serialises all commits of the database, so writers look first whether anybody would hear it:
+//! whoever waits has a live row in `postrider.listeners`. The row says until when, is renewed when it is about to
+//! lapse and not at each wait, and simply lapses when its owner is busy or gone.
+//!
+//! One connection listens, from the first wait on. When it is lost, everybody is woken (something may have been missed),
+//! and it is opened again with a growing pause; meanwhile a wait is a pause of its timeout. Waiting is best effort by
+//! contract: callers poll as well.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use sqlx::PgPool;
+use sqlx::postgres::PgListener;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+use uuid::Uuid;
+
+/// What one can wait for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Channel {
+    Ready,
+    Announced,
+}
+
+impl Channel {
+    /// Its name in `postrider.listeners`.
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Ready => "ready",
+            Self::Announced => "announced",
+        }
+    }
+
+    /// What NOTIFY names; channels are not part of a schema.
+    const fn notify_name(self) -> &'static str {
+        match self {
+            Self::Ready => "postrider_ready",
+            Self::Announced => "postrider_announced",
+        }
+    }
+}
+
+/// The shortest time that a listener is registered for.
+const SHORTEST_REGISTRATION: Duration = Duration::from_secs(10);
+const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+
+pub(crate) struct Wake {
+    id: Uuid,
+    listen_pool: PgPool,
+    ready: Signal,
+    announced: Signal,
+    task: Mutex<Option<JoinHandle<()>>>,
+}
+
+struct Signal {
+    sender: watch::Sender<u64>,
+    state: Mutex<Registration>,
+}
+
+struct Registration {
+    /// Until when the row in `postrider.listeners` is live, by this process's monotonic clock.
+    until: Option<Instant>,
+    /// The last wake-up that a wait has returned for, so that one that comes between two waits is not slept through.
+    seen: u64,
+}
+
+impl Signal {
+    fn new() -> Self {
+        Self { sender: watch::Sender::new(0), state: Mutex::new(Registration { until: None, seen: 0 }) }
+    }
+
+    fn raise(&self) {
+        raise(&self.sender);
+    }
+}
+
+fn raise(sender: &watch::Sender<u64>) {
+    sender.send_modify(|count| *count += 1);
+}
+
+impl Wake {
+    pub(crate) fn new(listen_pool: PgPool) -> Self {
+        Self { id: Uuid::new_v4(), listen_pool, ready: Signal::new(), announced: Signal::new(), task: Mutex::new(None) }
+    }
+
+    fn signal(&self, channel: Channel) -> &Signal {
+        match channel {
+            Channel::Ready => &self.ready,
+            Channel::Announced => &self.announced,
+        }
+    }
+
+    /// Returns upon the next wake-up, or one since the last wait, or after `timeout`.
+    pub(crate) async fn wait(&self, pool: &PgPool, channel: Channel, timeout: Duration) {
+        self.start();
+        let deadline = Instant::now() + timeout;
+        let signal = self.signal(channel);
+        if self.must_register(channel, timeout) {
+            // What became ready before the row was there was not notified, so it is looked for once.
+            match tokio::time::timeout_at(deadline, self.register(pool, channel, timeout)).await {
+                Ok(true) => signal.raise(),
+                Ok(false) => {}
+                Err(_) => return,
+            }
+        }
+        let seen = signal.state.lock().unwrap_or_else(PoisonError::into_inner).seen;
+        let mut receiver = signal.sender.subscribe();
+        let woken = tokio::time::timeout_at(deadline, receiver.wait_for(|count| *count > seen)).await;
+        if let Ok(Ok(count)) = woken {
+            signal.state.lock().unwrap_or_else(PoisonError::into_inner).seen = *count;
+        }
+    }
+
+    fn must_register(&self, channel: Channel, timeout: Duration) -> bool {
+        let state = self.signal(channel).state.lock().unwrap_or_else(PoisonError::into_inner);
+        let margin = timeout.min(SHORTEST_REGISTRATION) + Duration::from_secs(1);
+        state.until.is_none_or(|until| until < Instant::now() + margin)
+    }
+
+    /// Puts the row in place. True when there is something to look at already, and the row is new.
+    async fn register(&self, pool: &PgPool, channel: Channel, timeout: Duration) -> bool {
+        let lasts = (timeout * 3).clamp(SHORTEST_REGISTRATION, Duration::from_mins(10));
+        let now = Instant::now();
+        let written = sqlx::query(include_str!("../sql/listen.sql"))
+            .bind(self.id)
+            .bind(channel.as_str())
+            .bind(crate::values::micros(lasts))
+            .execute(pool)
+            .await;
+        if let Err(error) = written {
+            tracing::debug!(%error, channel = channel.as_str(), "could not register for wake-ups; polling instead");
+            return false;
+        }
+        let was_live = {
+            let mut state = self.signal(channel).state.lock().unwrap_or_else(PoisonError::into_inner);
+            let was_live = state.until.is_some_and(|until| until > now);
+            state.until = Some(now + lasts);
+            was_live
+        };
+        let waiting = channel == Channel::Ready && !was_live;
+        waiting && sqlx::query_scalar(include_str!("../sql/any_ready.sql")).fetch_one(pool).await.unwrap_or(false)
+    }
+
+    /// Starts the listening task, at the first wait.
+    fn start(&self) {
+        let mut task = self.task.lock().unwrap_or_else(PoisonError::into_inner);
+        if task.as_ref().is_none_or(JoinHandle::is_finished) {
+            let senders = [self.ready.sender.clone(), self.announced.sender.clone()];
+            *task = Some(tokio::spawn(listen(self.listen_pool.clone(), senders)));
+        }
+    }
+}
+
+impl Drop for Wake {
+    fn drop(&mut self) {
+        if let Some(task) = self.task.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            task.abort();
+        }
+    }
+}
+
+/// Listens for ever, over as many connections as it takes.
+async fn listen(pool: PgPool, senders: [watch::Sender<u64>; 2]) {
+    let mut pause = SHORTEST_PAUSE;
+    loop {
+        match listen_once(&pool, &senders, &mut pause).await {
+            Ok(()) => tracing::debug!("the connection that listens for wake-ups was lost; polling meanwhile"),
+            Err(error) => tracing::warn!(%error, ?pause, "cannot listen for wake-ups; polling meanwhile"),
+        }
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}
+
+/// Listens over one connection, until it is lost.
+async fn listen_once(pool: &PgPool, senders: &[watch::Sender<u64>; 2], pause: &mut Duration) -> sqlx::Result<()> {
+    let mut listener = PgListener::connect_with(pool).await?;
+    listener.eager_reconnect(false);
+    listener.listen_all([Channel::Ready.notify_name(), Channel::Announced.notify_name()]).await?;
+    *pause = SHORTEST_PAUSE;
+    // Whatever was told while nobody listened was missed.
+    senders.iter().for_each(raise);
+    while let Some(notification) = listener.try_recv().await? {
+        let [ready, announced] = senders;
+        raise(if notification.channel() == Channel::Announced.notify_name() { announced } else { ready });
+    }
+    senders.iter().for_each(raise);
+    Ok(())
+}
