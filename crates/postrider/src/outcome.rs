@@ -228,5 +228,11 @@ pub fn verdict(outcome: &Outcome, attempt: u32, policy: &RetryPolicy, delivery: 
         Outcome::Response(Response { status: 429 | 503, retry_after, .. }) => retry_after.unwrap_or_default(),
         _ => Duration::ZERO,
     };
-    Verdict::Retry { after: scheduled.max(asked.min(MAX_RETRY_AFTER)) }
+    Verdict::Retry { after: scheduled.max(up_to_millisecond(asked.min(MAX_RETRY_AFTER))) }
+}
+
+/// Stores keep whole milliseconds, and a receiver's wait is not to be cut short by the rest.
+fn up_to_millisecond(wait: Duration) -> Duration {
+    let rest = wait.subsec_nanos() % 1_000_000;
+    if rest == 0 { wait } else { wait + Duration::from_nanos(u64::from(1_000_000 - rest)) }
 }

@@ -129,6 +129,7 @@ impl RetryPolicy {
                 format!("the longest delay, {max:?}, is shorter than the initial one, {initial:?}"),
             ));
         }
+        let factor = to_millionths(factor);
         Ok(Self { backoff: Backoff::Exponential { initial, factor, max }, max_attempts, jitter: 0.0 })
     }
 
@@ -142,7 +143,7 @@ impl RetryPolicy {
             ));
         }
         // Negative zero is in the range, and would be kept with its sign.
-        self.jitter = jitter.abs();
+        self.jitter = to_millionths(jitter).abs();
         Ok(self)
     }
 
@@ -245,11 +246,19 @@ fn lengthen(delay: Duration, jitter: f64, failures: u32, delivery: DeliveryId) -
     if jitter == 0.0 {
         return delay;
     }
-    let hash =
-        Sha256::new().chain_update(delivery.as_uuid().as_bytes()).chain_update(failures.to_be_bytes()).finalize();
+    let mut hash = Sha256::new();
+    hash.update(delivery.as_uuid().as_bytes());
+    hash.update(failures.to_be_bytes());
+    let hash = hash.finalize();
     let draw = u32::from_be_bytes(hash[..4].try_into().expect("a SHA-256 hash has 32 bytes"));
     let share = f64::from(draw) / f64::from(u32::MAX);
     delay + from_millis_rounded(as_exact_millis(delay) * jitter * share)
+}
+
+/// Factor and jitter are kept to the millionth: so few digits survive being written as text and read back, where a full
+/// `f64` may come back as its neighbour, and two dispatchers would disagree about a millisecond.
+fn to_millionths(number: f64) -> f64 {
+    (number * 1e6).round() / 1e6
 }
 
 #[allow(clippy::cast_precision_loss, reason = "a delay has at most 3.2e10 ms, far below 2^53")]

@@ -4,8 +4,8 @@
 //! one of which has a public address. In IPv6 the world is turned around: only 2000::/3 has been given out for global
 //! use, so everything else is refused even where no table names it.
 //!
-//! Many IPv6 forms carry an IPv4 address that a translator, a tunnel or the operating system itself turns the packet over to.
-//! Those are refused when what they carry is refused, under a code that names the form, whatever the rest looks like.
+//! Many IPv6 forms carry an IPv4 address, and a translator, a tunnel or the operating system itself sends the packet on
+//! to that. They are refused when what they carry is refused, under a code that names the form.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
