@@ -72,11 +72,11 @@ end_tree() {
 
 # Runs a command and returns its status, such that a signal to this script is acted on at once. Bash handles a signal
 # only after a foreground command has ended, hence the background and `wait`; a background command would ignore Ctrl-C
-# and read from /dev/null, hence `env` and the explicit standard input.
+# and read from /dev/null, hence `env` and the explicit standard input. Descriptor 9 is for the scripts' own use.
 child=
 run_interruptibly() {
     local status=0
-    env --default-signal=INT,QUIT "$@" <&0 &
+    env --default-signal=INT,QUIT "$@" <&0 9>&- &
     child=$!
     wait "$child" || status=$?
     child=
