@@ -129,6 +129,21 @@ impl Hostile {
         .await
     }
 
+    /// Writes these bytes before it was asked anything, waits for something to be sent, and closes.
+    pub async fn greets(bytes: impl Into<Vec<u8>>) -> Self {
+        let bytes = Arc::new(bytes.into());
+        Self::start(move |mut victim| {
+            let bytes = Arc::clone(&bytes);
+            async move {
+                victim.write(&bytes).await;
+                let mut first = [0; 4096];
+                let _ = victim.tcp.read(&mut first).await;
+                victim.finish().await;
+            }
+        })
+        .await
+    }
+
     /// A port on which nothing listens.
     pub async fn refuses() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback has a free port");

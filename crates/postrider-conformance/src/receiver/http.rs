@@ -179,6 +179,11 @@ impl Receiver {
         self.log.state().connections
     }
 
+    /// How many of them are over.
+    pub fn closed_connections(&self) -> usize {
+        self.log.state().closed_connections
+    }
+
     /// How many requests are waiting for their answer.
     pub fn open_requests(&self) -> usize {
         self.log.state().open
@@ -225,6 +230,7 @@ struct Log {
 struct State {
     requests: Vec<Received>,
     connections: usize,
+    closed_connections: usize,
     open: usize,
     most_open: usize,
 }
@@ -238,6 +244,15 @@ impl Log {
         let value = change(&mut self.state());
         self.changed.send_replace(());
         value
+    }
+}
+
+/// A connection that was accepted.
+struct Connection(Arc<Log>);
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.0.change(|state| state.closed_connections += 1);
     }
 }
 
@@ -260,7 +275,9 @@ async fn accept(listener: TcpListener, tls: Option<TlsAcceptor>, log: Arc<Log>, 
         });
         let _ = tcp.set_nodelay(true);
         let (tls, log, script) = (tls.clone(), Arc::clone(&log), Arc::clone(&script));
+        let accepted = Connection(Arc::clone(&log));
         connections.spawn(async move {
+            let _accepted = accepted;
             let service = service_fn(move |request| answer(request, connection, Arc::clone(&log), Arc::clone(&script)));
             // How a connection ends is the sender's business, and seen in what it reports.
             let Some(tls) = tls else {

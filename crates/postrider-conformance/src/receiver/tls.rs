@@ -1,12 +1,15 @@
 //! Certificates, good and bad.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, date_time_ymd};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
+
+static AUTHORITIES: AtomicUsize = AtomicUsize::new(1);
 
 /// A certificate authority of one test.
 pub struct Authority {
@@ -19,7 +22,9 @@ impl Authority {
     pub fn new() -> Self {
         let mut params = params(Vec::new());
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        params.distinguished_name.push(DnType::CommonName, "Authority of a test");
+        // Two authorities of one name would look like one that signs badly.
+        let number = AUTHORITIES.fetch_add(1, Ordering::Relaxed);
+        params.distinguished_name.push(DnType::CommonName, format!("Authority {number} of a test"));
         let issuer = CertifiedIssuer::self_signed(params, key()).expect("an authority can sign itself");
         Self { issuer }
     }

@@ -9,7 +9,7 @@ use std::io;
 
 use hyper_util::client::legacy;
 
-use super::stream::Flood;
+use super::stream::{Flood, Stale};
 use super::tls;
 use crate::outcome::{Outcome, Phase};
 use crate::refusal::Refusal;
@@ -43,6 +43,11 @@ impl From<&ConnectFailure> for Outcome {
     }
 }
 
+/// Whether the connection was over before a byte of the request was written to it.
+pub(super) fn is_stale(error: &legacy::Error) -> bool {
+    find::<io::Error>(error).and_then(io::Error::get_ref).is_some_and(|inner| inner.is::<Stale>())
+}
+
 /// The outcome of a post that got no response's head.
 pub(super) fn before_response(error: &legacy::Error) -> Outcome {
     if let Some(failure) = find::<ConnectFailure>(error) {
@@ -58,7 +63,7 @@ pub(super) fn before_response(error: &legacy::Error) -> Outcome {
     }
     match find::<hyper::Error>(error) {
         Some(error) => from_hyper(error),
-        None => Outcome::Protocol { detail: innermost(error) },
+        None => Outcome::Protocol { detail: cause(error) },
     }
 }
 
@@ -92,12 +97,12 @@ fn from_hyper(error: &hyper::Error) -> Outcome {
         return Outcome::Protocol { detail: BROKE_OFF.to_owned() };
     }
     if find_by(error, hyper::Error::is_parse) {
-        return Outcome::Protocol { detail: format!("the response is not valid HTTP: {}", innermost(error)) };
+        return Outcome::Protocol { detail: format!("the response is not valid HTTP: {}", cause(error)) };
     }
     if find_by(error, |error| error.is_canceled() || error.is_closed()) {
         return Outcome::Connect { detail: "connection closed before the request was sent".to_owned() };
     }
-    Outcome::Protocol { detail: innermost(error) }
+    Outcome::Protocol { detail: format!("the response could not be read: {}", cause(error)) }
 }
 
 fn chain<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
@@ -112,7 +117,8 @@ fn find_by(error: &hyper::Error, predicate: impl Fn(&hyper::Error) -> bool) -> b
     chain(error).filter_map(|error| error.downcast_ref()).any(predicate)
 }
 
-/// The sentence closest to the cause.
-fn innermost(error: &(dyn Error + 'static)) -> String {
-    chain(error).last().map(ToString::to_string).unwrap_or_default()
+/// The sentence closest to the cause. It may quote the receiver, who can be long-winded.
+fn cause(error: &(dyn Error + 'static)) -> String {
+    let sentence = chain(error).last().map(ToString::to_string).unwrap_or_default();
+    sentence.chars().map(|character| if character.is_control() { ' ' } else { character }).take(200).collect()
 }

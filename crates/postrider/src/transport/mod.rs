@@ -30,9 +30,10 @@
 //!
 //! A connection is used again if the response was read to its end. The receiver may close it just as the next request is
 //! handed to it. If no byte of the request had been written, the request is put on another connection, and the attempt
-//! does not notice. Once a byte was written the receiver may have acted on it, and sending it again is the retry
-//! schedule's business: that race is a failed attempt. It is kept rare by letting idle connections go after four
-//! seconds, before the five after which many servers close theirs.
+//! does not notice; a look at the socket right before the first byte makes that the common case. Once a byte was written
+//! the receiver may have acted on it, and sending it again is the retry schedule's business: a closing that is still on its
+//! way to us then is a failed attempt. It is kept rare by letting idle connections go after four seconds, before the five
+//! after which many servers close theirs.
 
 mod body;
 mod connector;
@@ -215,44 +216,53 @@ impl Transport {
     pub async fn post(&self, post: Post) -> Outcome {
         let deadline = Instant::now() + post.timeout;
         let progress = Progress::default();
-        let request = match self.request(post, &progress) {
-            Ok(request) => request,
+        let uri = match self.checked_uri(&post.url) {
+            Ok(uri) => uri,
             Err(refusal) => return Outcome::Blocked(refusal),
         };
-        match tokio::time::timeout_at(deadline, self.exchange(request, &progress)).await {
-            Ok(outcome) => outcome,
-            Err(_) => Outcome::Timeout { during: progress.phase() },
-        }
-    }
-
-    fn request(&self, post: Post, progress: &Progress) -> Result<Request<RequestBody>, Refusal> {
-        let destination = self.destinations.check_url(&post.url)?;
-        let uri = Uri::try_from(destination.url().as_str()).map_err(|error| {
-            Refusal::new(
-                "destination_url_invalid",
-                "destination_url",
-                format!("the URL cannot be sent over HTTP: {error}"),
-            )
-        })?;
         let mut headers = post.headers;
         // A second opinion on where the body ends, or on whom it is for, is how requests are smuggled.
         headers.remove(HOST);
         headers.remove(TRANSFER_ENCODING);
         headers.insert(CONTENT_LENGTH, HeaderValue::from(post.body.len()));
-        let mut request = Request::new(RequestBody::new(post.body, progress.clone()));
-        *request.method_mut() = Method::POST;
-        *request.uri_mut() = uri;
-        *request.headers_mut() = headers;
-        Ok(request)
+        let exchange = async {
+            loop {
+                let mut request = Request::new(RequestBody::new(post.body.clone(), progress.clone()));
+                *request.method_mut() = Method::POST;
+                *request.uri_mut() = uri.clone();
+                request.headers_mut().clone_from(&headers);
+                // Each turn uses up a kept connection, of which there are few, or is the last.
+                if let Some(outcome) = self.exchange(request, &progress).await {
+                    return outcome;
+                }
+            }
+        };
+        match tokio::time::timeout_at(deadline, exchange).await {
+            Ok(outcome) => outcome,
+            Err(_) => Outcome::Timeout { during: progress.phase() },
+        }
     }
 
-    async fn exchange(&self, request: Request<RequestBody>, progress: &Progress) -> Outcome {
+    fn checked_uri(&self, url: &str) -> Result<Uri, Refusal> {
+        let destination = self.destinations.check_url(url)?;
+        Uri::try_from(destination.url().as_str()).map_err(|error| {
+            Refusal::new(
+                "destination_url_invalid",
+                "destination_url",
+                format!("the URL cannot be sent over HTTP: {error}"),
+            )
+        })
+    }
+
+    /// Sends the request on one connection; nothing if that connection was over before a byte was written to it.
+    async fn exchange(&self, request: Request<RequestBody>, progress: &Progress) -> Option<Outcome> {
         match progress.follow(self.client.request(request)).await {
             Ok(response) => {
                 progress.enter(Phase::Reading);
-                self.read(response).await
+                Some(self.read(response).await)
             }
-            Err(error) => failure::before_response(&error),
+            Err(error) if failure::is_stale(&error) => None,
+            Err(error) => Some(failure::before_response(&error)),
         }
     }
 

@@ -56,8 +56,16 @@ fn limit(options: &mut ResolverOpts, connect_timeout: Duration) {
 }
 
 /// Every address of `name`, IPv4 and IPv6.
+///
+/// A name with a dot in it is complete. The system's search list is for names without one, so that what a name means does
+/// not depend on which names exist in the domain that the machine happens to be in.
 pub(super) async fn addresses(resolver: &TokioResolver, name: &str) -> Result<Vec<IpAddr>, ConnectFailure> {
-    let addresses: Vec<IpAddr> = match resolver.lookup_ip(name).await {
+    let lookup = if name.contains('.') && !name.ends_with('.') {
+        resolver.lookup_ip(format!("{name}.")).await
+    } else {
+        resolver.lookup_ip(name).await
+    };
+    let addresses: Vec<IpAddr> = match lookup {
         Ok(answer) => answer.iter().collect(),
         Err(error) => return Err(ConnectFailure::Dns(describe(name, &error))),
     };

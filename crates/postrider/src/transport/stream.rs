@@ -1,10 +1,12 @@
-//! A connection's bytes, plain or under TLS, and how many may come unasked.
+//! A connection's bytes, plain or under TLS: how many may come unasked, and whether the other side is still there.
 
 use std::io::{self, IoSlice};
+use std::mem::MaybeUninit;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use hyper_util::client::legacy::connect::{Connected, Connection};
+use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
@@ -22,12 +24,19 @@ const CHUNK_OVERHEAD: usize = 8;
 #[error("the receiver sent far more than a response's head before the head was complete")]
 pub(super) struct Flood;
 
+/// A kept connection turned out to be over before a byte of the next request was written to it.
+#[derive(Debug, thiserror::Error)]
+#[error("the receiver has closed the connection")]
+pub(super) struct Stale;
+
 /// A connection to a receiver.
 pub(super) struct Stream {
     io: Io,
     /// What may come between two writes; none for HTTP/2, whose responses share a connection and have windows instead.
     allowance: Option<usize>,
     arrived: usize,
+    /// Whether the last write took everything that it was offered.
+    written_out: bool,
 }
 
 enum Io {
@@ -37,13 +46,49 @@ enum Io {
 
 impl Stream {
     pub(super) fn plain(tcp: TcpStream, kept_response_bytes: usize) -> Self {
-        Self { io: Io::Plain(tcp), allowance: Some(allowance(kept_response_bytes)), arrived: 0 }
+        Self { io: Io::Plain(tcp), allowance: Some(allowance(kept_response_bytes)), arrived: 0, written_out: false }
     }
 
     pub(super) fn tls(tls: TlsStream<TcpStream>, kept_response_bytes: usize) -> Self {
         let http2 = tls.get_ref().1.alpn_protocol() == Some(b"h2");
         let allowance = (!http2).then(|| allowance(kept_response_bytes));
-        Self { io: Io::Tls(Box::new(tls)), allowance, arrived: 0 }
+        Self { io: Io::Tls(Box::new(tls)), allowance, arrived: 0, written_out: false }
+    }
+}
+
+impl Io {
+    fn tcp(&self) -> &TcpStream {
+        match self {
+            Self::Plain(tcp) => tcp,
+            Self::Tls(tls) => tls.get_ref().0,
+        }
+    }
+}
+
+impl Stream {
+    /// Refuses the first write of a request if the receiver has said anything since its last response: it is closing.
+    ///
+    /// The system knows of a closing before the runtime does, and longer before the more there is to do. In between the
+    /// connection still counts as idle, and a request that is written to it is lost for an attempt. One look at the socket
+    /// settles it while the request is still ours to send elsewhere.
+    ///
+    /// A request is offered in one piece, head and body. So the first write is the one that follows a write which took all
+    /// that it was offered, and at least a byte of a response.
+    fn begin_write(&mut self) -> io::Result<()> {
+        let first = self.written_out && self.arrived > 0;
+        self.arrived = 0;
+        if !first || self.allowance.is_none() {
+            return Ok(());
+        }
+        match SockRef::from(self.io.tcp()).peek(&mut [MaybeUninit::uninit()]) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
+            _ => Err(io::Error::other(Stale)),
+        }
+    }
+
+    fn end_write(&mut self, offered: usize, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        self.written_out = matches!(written, Poll::Ready(Ok(count)) if count == offered);
+        written
     }
 }
 
@@ -77,11 +122,12 @@ impl AsyncRead for Stream {
 impl AsyncWrite for Stream {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
-        this.arrived = 0;
-        match &mut this.io {
+        this.begin_write()?;
+        let written = match &mut this.io {
             Io::Plain(tcp) => Pin::new(tcp).poll_write(cx, bytes),
             Io::Tls(tls) => Pin::new(tls).poll_write(cx, bytes),
-        }
+        };
+        this.end_write(bytes.len(), written)
     }
 
     fn poll_write_vectored(
@@ -90,11 +136,12 @@ impl AsyncWrite for Stream {
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
-        this.arrived = 0;
-        match &mut this.io {
+        this.begin_write()?;
+        let written = match &mut this.io {
             Io::Plain(tcp) => Pin::new(tcp).poll_write_vectored(cx, slices),
             Io::Tls(tls) => Pin::new(tls).poll_write_vectored(cx, slices),
-        }
+        };
+        this.end_write(slices.iter().map(|slice| slice.len()).sum(), written)
     }
 
     fn is_write_vectored(&self) -> bool {

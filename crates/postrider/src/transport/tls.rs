@@ -95,6 +95,7 @@ fn describe_certificate(error: &CertificateError) -> String {
             format!("certificate is for another name, not for {expected}")
         }
         CertificateError::UnknownIssuer => "certificate is self-signed or its issuer is not trusted here".to_owned(),
+        CertificateError::BadSignature => "certificate's signature is not its issuer's".to_owned(),
         CertificateError::Revoked => "certificate was revoked".to_owned(),
         other => format!("certificate not accepted: {other}"),
     }
