@@ -19,7 +19,7 @@ create function postrider.new_id() returns uuid
 -- The lowest id that can have been minted at an instant: turns a time into a bound on ids.
 create function postrider.first_id_at(at timestamptz) returns uuid
   language sql immutable parallel safe
-  return (lpad(to_hex(floor(extract(epoch from at) * 1000)::bigint), 12, '0') || '70000000000000000000')::uuid;
+  return (lpad(to_hex(greatest(0, floor(extract(epoch from at) * 1000))::bigint), 12, '0') || '70000000000000000000')::uuid;
 
 create table postrider.events (
   id         uuid        primary key,
@@ -150,7 +150,7 @@ create table postrider.idempotency_keys (
   primary key (tenant, key)
 );
 
--- Narrow: the topic and the metadata are the event's, and are joined when somebody reads.
+-- Narrow: the topic and the metadata are the event's (or of `removed_events`), and are joined when somebody reads.
 create table postrider.announcements (
   position      bigint      generated always as identity primary key,
   fact          text        not null,
@@ -162,6 +162,16 @@ create table postrider.announcements (
   constraint fact_is_known check (fact in
     ('delivery.delivered', 'delivery.failed', 'delivery.dead', 'delivery.cancelled', 'endpoint.disabled'))
 );
+
+-- What announcements say of events that retention has removed while their announcements were still young: a delivery may
+-- end long after its event was enqueued. A row goes when the last of its announcements is old as well.
+create table postrider.removed_events (
+  event_id          uuid        primary key,
+  topic             text        not null,
+  metadata          jsonb       not null,
+  last_announced_at timestamptz not null
+);
+create index removed_events_by_age on postrider.removed_events (last_announced_at);
 
 -- What operators did. The subject is an endpoint where the action says so, otherwise a delivery.
 create table postrider.audit (

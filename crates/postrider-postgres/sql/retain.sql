@@ -4,6 +4,9 @@
 -- Deliveries are locked before their status counts, since an operator may be retrying a cancelled one: a row that somebody
 -- holds is skipped, and its event then has fewer locked deliveries than deliveries, and stays. Ids are of the real
 -- clock, so that a frozen one cannot bound them; then only `created_at` decides.
+--
+-- What the announcements of a removed event need of it is kept aside while they may be young. When that was is known for
+-- attempts; a cancellation leaves no time on its delivery, so it counts as of now.
 with cutoff as materialized (
   select coalesce($1::timestamptz, statement_timestamp()) - $2::bigint * interval '1 microsecond' as at
 ), old as materialized (
@@ -16,7 +19,7 @@ with cutoff as materialized (
   order by e.id
   limit $4::int
 ), locked as materialized (
-  select d.id, d.event_id, d.status
+  select d.id, d.event_id, d.status, d.last_attempted_at
   from old o join postrider.deliveries d on d.event_id = o.id
   order by d.id
   for update of d skip locked
@@ -32,11 +35,29 @@ with cutoff as materialized (
   delete from postrider.deliveries x using doomed d where x.id = d.id
 ), removed as (
   delete from postrider.events e using removable r where e.id = r.id
+  returning e.id, e.topic, e.metadata
+), remembered as (
+  insert into postrider.removed_events (event_id, topic, metadata, last_announced_at)
+  select r.id, r.topic, r.metadata, last.at
+  from removed r
+  join (
+    select l.event_id,
+           max(case when l.status = 'cancelled' then coalesce($1::timestamptz, statement_timestamp())
+                    else l.last_attempted_at end) as at
+    from locked l group by l.event_id
+  ) last on last.event_id = r.id
+  where last.at >= (select c.at from cutoff c)
+), forgotten as (
+  delete from postrider.removed_events
+  where event_id = any (array (
+    select x.event_id from postrider.removed_events x
+    where x.last_announced_at < (select c.at from cutoff c)
+    order by x.last_announced_at limit $4::bigint * 10))
 ), unannounced as (
   delete from postrider.announcements
   where position = any (array (
     select a.position
-    from (select a.position, a.at from postrider.announcements a order by a.position limit $4::int * 10) a
+    from (select a.position, a.at from postrider.announcements a order by a.position limit $4::bigint * 10) a
     where a.at < (select c.at from cutoff c)))
 )
 select (select count(*) from old) as looked_at,
