@@ -81,8 +81,13 @@ impl Session {
         name: &Savepoint,
         work: impl FnOnce(&mut Self) -> Result<T, E>,
     ) -> Result<T, E> {
+        // A savepoint outside of a transaction would be a transaction of its own, committed by its release.
+        if self.connection.is_autocommit() {
+            return Err(transaction_was_given_up().into());
+        }
         self.control(name.begin)?;
         match catch_unwind(AssertUnwindSafe(|| work(self))) {
+            Ok(Ok(_)) if self.connection.is_autocommit() => Err(transaction_was_given_up().into()),
             Ok(Ok(value)) => {
                 self.control(name.keep)?;
                 Ok(value)
@@ -269,16 +274,29 @@ impl Drop for Writer {
     }
 }
 
-/// Callers' code shares its group with others, so it may not commit or roll back. SQLite asks this when a statement is
-/// prepared. Savepoints of the caller's own are fine: releasing ours ends those that were forgotten.
+fn transaction_was_given_up() -> StoreError {
+    StoreError::new(
+        StoreErrorCode::Unavailable,
+        "SQLite rolled the shared transaction back, because of a full disk, an I/O error or a statement that asked for \
+         it; nothing of it was kept, try again",
+    )
+}
+
+/// Callers' code shares its group with others, so it may not commit or roll back. SQLite asks the first of these when a
+/// statement is prepared. Savepoints of the caller's own are fine: releasing ours ends those that were forgotten.
+///
+/// What remains is a statement on whose conflict SQLite rolls everything back. Whatever callers' code writes after
+/// that would be committed statement by statement; the second of these undoes it instead.
 fn forbid_ending_the_transaction(connection: &Connection, guard: Arc<AtomicBool>) -> rusqlite::Result<()> {
+    let forbidden_now = Arc::clone(&guard);
+    connection.commit_hook(Some(move || guard.load(Ordering::SeqCst)))?;
     connection.authorizer(Some(move |context: AuthContext<'_>| {
         let forbidden = match context.action {
             AuthAction::Transaction { .. } => true,
             AuthAction::Savepoint { savepoint_name, .. } => savepoint_name.starts_with(SAVEPOINT_PREFIX),
             _ => false,
         };
-        if forbidden && guard.load(Ordering::SeqCst) { Authorization::Deny } else { Authorization::Allow }
+        if forbidden && forbidden_now.load(Ordering::SeqCst) { Authorization::Deny } else { Authorization::Allow }
     }))
 }
 
@@ -320,12 +338,8 @@ fn run_group(session: &mut Session, group: Vec<Box<dyn Job>>) {
         job.run(session);
         ran.push(job);
         if session.connection.is_autocommit() {
-            let lost = StoreError::new(
-                StoreErrorCode::Unavailable,
-                "SQLite rolled the shared transaction back, because of a full disk, an I/O error or a statement that \
-                 asked for it; nothing of it was kept, try again",
-            );
-            ran.drain(..).for_each(|job| job.answer(Err(&lost)));
+            let given_up = transaction_was_given_up();
+            ran.drain(..).for_each(|job| job.answer(Err(&given_up)));
         }
     }
     if ran.is_empty() {
