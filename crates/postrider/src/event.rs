@@ -5,12 +5,12 @@ use std::fmt;
 use bytes::Bytes;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
-use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 use crate::delivery::DeliveryStatus;
 use crate::destination::{Destination, DestinationPolicy};
 use crate::ids::{DeliveryId, EndpointId, EventId};
+use crate::payload;
 use crate::refusal::Refusal;
 use crate::store::StoreError;
 
@@ -190,49 +190,18 @@ impl Admission {
     /// Accepts the event, or says what is wrong with it.
     pub fn admit(&self, event: NewEvent) -> Result<AdmittedEvent, Refusal> {
         check_event_type(&event.event_type)?;
-        self.check_payload(&event.payload)?;
+        payload::check(&event.payload, self.max_payload_bytes)?;
         check_name("tenant", "tenant_invalid", &event.tenant)?;
         check_name("topic", "topic_invalid", &event.topic)?;
         if let Some(key) = &event.idempotency_key {
             check_name("idempotency_key", "idempotency_key_invalid", key)?;
         }
-        let metadata = serde_json::to_vec(&event.metadata).expect("a map of JSON values is JSON");
-        if metadata.len() > Self::MAX_METADATA_BYTES {
-            return Err(Refusal::new(
-                "metadata_too_large",
-                "metadata",
-                format!("metadata has {} bytes, at most {} are taken", metadata.len(), Self::MAX_METADATA_BYTES),
-            ));
-        }
-        if metadata.windows(6).any(|window| window == b"\\u0000") {
-            return Err(Refusal::new("metadata_invalid", "metadata", "metadata contains a NUL character"));
-        }
+        check_metadata(&event.metadata)?;
         let destination = match &event.destination_url {
             Some(url) => Some(self.destinations.check_url(url)?),
             None => None,
         };
         Ok(AdmittedEvent { event, destination })
-    }
-
-    fn check_payload(&self, payload: &[u8]) -> Result<(), Refusal> {
-        let refuse = |code, detail: String| Err(Refusal::new(code, "payload", detail));
-        if payload.is_empty() {
-            return refuse("payload_empty", "the payload is empty; it must be one JSON value".to_owned());
-        }
-        if payload.len() > self.max_payload_bytes {
-            let detail =
-                format!("the payload has {} bytes, at most {} are taken", payload.len(), self.max_payload_bytes);
-            return refuse("payload_too_large", detail);
-        }
-        let Ok(text) = std::str::from_utf8(payload) else {
-            return refuse("payload_not_utf8", "the payload is not UTF-8".to_owned());
-        };
-        if let Err(error) = serde_json::from_str::<&RawValue>(text) {
-            // serde_json's own message may quote the payload, so only the place is told.
-            let detail = format!("the payload is not one JSON value: line {}, column {}", error.line(), error.column());
-            return refuse("payload_not_json", detail);
-        }
-        Ok(())
     }
 }
 
@@ -251,6 +220,38 @@ pub(crate) fn check_event_type(event_type: &str) -> Result<(), Refusal> {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"_-:/".contains(&byte);
     if !event_type.split('.').all(|part| !part.is_empty() && part.bytes().all(allowed)) {
         return refuse(format!("`{}` is not an event type", shown.escape_default()));
+    }
+    Ok(())
+}
+
+fn check_metadata(metadata: &Metadata) -> Result<(), Refusal> {
+    let refuse = |code, detail: String| Err(Refusal::new(code, "metadata", detail));
+    // The walk keeps its own stack, because to serialise is to recurse into what has not been bounded yet.
+    let mut texts: Vec<&String> = metadata.keys().collect();
+    let mut waiting: Vec<(usize, &Value)> = metadata.values().map(|value| (2, value)).collect();
+    while let Some((depth, value)) = waiting.pop() {
+        if depth > payload::MAX_DEPTH && (value.is_array() || value.is_object()) {
+            let detail = format!("metadata is nested more than {} levels deep", payload::MAX_DEPTH);
+            return refuse("metadata_too_deep", detail);
+        }
+        match value {
+            Value::String(text) => texts.push(text),
+            Value::Array(values) => waiting.extend(values.iter().map(|value| (depth + 1, value))),
+            Value::Object(values) => {
+                texts.extend(values.keys());
+                waiting.extend(values.values().map(|value| (depth + 1, value)));
+            }
+            Value::Null | Value::Bool(_) | Value::Number(_) => {}
+        }
+    }
+    // Not every store can keep it in text.
+    if texts.iter().any(|text| text.contains('\0')) {
+        return refuse("metadata_invalid", "metadata contains a NUL character".to_owned());
+    }
+    let size = serde_json::to_vec(metadata).expect("a map of JSON values is JSON").len();
+    if size > Admission::MAX_METADATA_BYTES {
+        let detail = format!("metadata has {size} bytes, at most {} are taken", Admission::MAX_METADATA_BYTES);
+        return refuse("metadata_too_large", detail);
     }
     Ok(())
 }

@@ -16,6 +16,7 @@ pub mod event;
 pub mod ids;
 pub mod lease;
 pub mod outcome;
+mod payload;
 pub mod refusal;
 pub mod retry;
 pub mod retry_after;
