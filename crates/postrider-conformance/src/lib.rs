@@ -11,12 +11,17 @@
 //! what the store says: every delivery is in exactly one place. Names carry the number of the promise that they prove
 //! (`p5_…`), or the acceptance criterion of the document that they come from (`doc_003_s1_…`).
 //!
+//! [`model`] is the same contract once more, as a plain program: random operations run against it and against a store,
+//! and everything that can be observed must agree after each.
 #![allow(clippy::unwrap_used, reason = "this crate is test code: a panic is how a case fails")]
 
 #[allow(missing_docs, reason = "a case's name is its sentence")]
 pub mod cases;
 pub mod faulty;
+#[allow(missing_docs, reason = "a case's name is its sentence")]
+pub mod flights;
 pub mod logs;
+pub mod model;
 pub mod receiver;
 pub mod subject;
 mod suite;

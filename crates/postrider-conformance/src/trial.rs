@@ -110,7 +110,7 @@ impl Trial {
     /// Sets the stopped clock forward.
     pub fn advance(&self, by: Duration) -> Timestamp {
         let mut now = self.now.lock().unwrap();
-        *now = *now + SignedDuration::try_from(by).unwrap();
+        *now += SignedDuration::try_from(by).unwrap();
         self.subject.freeze_clock(Some(*now));
         *now
     }

@@ -24,10 +24,8 @@ pub async fn eventually<T>(what: &str, patience: Duration, mut condition: impl A
 
 /// The future's result, or a panic with `what` was waited for when `patience` is over.
 pub async fn within<T>(what: &str, patience: Duration, future: impl Future<Output = T>) -> T {
-    match tokio::time::timeout(patience, future).await {
-        Ok(value) => value,
-        Err(_) => panic!("waited {patience:?} in vain: {what}"),
-    }
+    let result = tokio::time::timeout(patience, future).await;
+    result.unwrap_or_else(|_| panic!("waited {patience:?} in vain: {what}"))
 }
 
 #[cfg(test)]

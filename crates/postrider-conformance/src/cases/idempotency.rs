@@ -25,10 +25,8 @@ pub async fn the_same_key_and_content_is_a_duplicate_of_the_first(t: &Trial) {
 pub async fn the_same_key_with_other_content_is_a_conflict(t: &Trial) {
     let first = t.enqueue(keyed("a", "k1")).await;
     let before = t.places().await;
-    let mut other_payload = keyed("a", "k1");
-    other_payload.payload = r#"{"invoice": "in_42"}"#.into();
-    let mut other_type = keyed("a", "k1");
-    other_type.event_type = "invoice.voided".to_owned();
+    let other_payload = NewEvent { payload: r#"{"invoice": "in_42"}"#.into(), ..keyed("a", "k1") };
+    let other_type = NewEvent { event_type: "invoice.voided".to_owned(), ..keyed("a", "k1") };
     for event in [other_payload, other_type, keyed("b", "k1"), keyed("a", "k1").metadata("x", 1)] {
         match t.store.enqueue(vec![event]).await {
             Err(EnqueueError::IdempotencyConflict { key, event_id }) => {

@@ -6,18 +6,19 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use jiff::Timestamp;
 use postrider::{DeliveryId, EnqueueError, Enqueued, NewEvent, Store};
+use postrider_conformance::flights::admission;
 use postrider_conformance::{Ending, Places, Subject};
 use postrider_postgres::PostgresStore;
 use postrider_postgres::testing::TestDatabase;
 use sqlx::AssertSqlSafe;
 use uuid::Uuid;
 
-pub struct PostgresSubject {
+pub(crate) struct PostgresSubject {
     database: TestDatabase,
     other: PostgresStore,
 }
 
-pub async fn open() -> PostgresSubject {
+pub(crate) async fn open() -> PostgresSubject {
     let database = TestDatabase::create().await;
     let other = PostgresStore::connect(database.url()).await.unwrap();
     PostgresSubject { database, other }
@@ -26,11 +27,11 @@ pub async fn open() -> PostgresSubject {
 #[async_trait]
 impl Subject for PostgresSubject {
     fn store(&self) -> Arc<dyn Store> {
-        Arc::new(self.database.store())
+        Arc::new(self.database.store().with_admission(admission()))
     }
 
     fn other(&self) -> Arc<dyn Store> {
-        Arc::new(self.other.clone())
+        Arc::new(self.other.clone().with_admission(admission()))
     }
 
     fn freeze_clock(&self, at: Option<Timestamp>) {

@@ -6,20 +6,21 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use jiff::Timestamp;
 use postrider::{DeliveryId, EnqueueError, Enqueued, NewEvent, Store, StoreError};
+use postrider_conformance::flights::admission;
 use postrider_conformance::{Ending, Places, Subject};
 use postrider_sqlite::SqliteStore;
 use postrider_sqlite::testing::TestDatabase;
 use rusqlite::Connection;
 use uuid::Uuid;
 
-pub struct SqliteSubject {
+pub(crate) struct SqliteSubject {
     // Fields are dropped in order: nobody uses the file any more when it goes.
     other: SqliteStore,
     raw: std::sync::Mutex<Connection>,
     database: TestDatabase,
 }
 
-pub async fn open() -> SqliteSubject {
+pub(crate) async fn open() -> SqliteSubject {
     let database = TestDatabase::create().await;
     let other = SqliteStore::open(database.path()).unwrap();
     let raw = std::sync::Mutex::new(Connection::open(database.path()).unwrap());
@@ -41,11 +42,11 @@ impl From<StoreError> for Undone {
 #[async_trait]
 impl Subject for SqliteSubject {
     fn store(&self) -> Arc<dyn Store> {
-        Arc::new(self.database.store().clone())
+        Arc::new(self.database.store().clone().with_admission(admission()))
     }
 
     fn other(&self) -> Arc<dyn Store> {
-        Arc::new(self.other.clone())
+        Arc::new(self.other.clone().with_admission(admission()))
     }
 
     fn freeze_clock(&self, at: Option<Timestamp>) {
@@ -75,7 +76,8 @@ impl Subject for SqliteSubject {
     async fn places(&self) -> Places {
         let raw = self.raw.lock().unwrap();
         let count = |table: &str| -> u64 {
-            raw.query_row(&format!("select count(*) from postrider_{table}"), [], |row| row.get(0)).unwrap()
+            let query = format!("select count(*) from postrider_{table}");
+            raw.query_row(&query, [], |row| row.get::<_, i64>(0)).unwrap().unsigned_abs()
         };
         Places {
             ready: delivery_ids(&raw, "ready"),

@@ -1,0 +1,143 @@
+//! Random operations.
+
+use std::time::Duration;
+
+use postrider::{DeliveryStatus, EndpointStatus, Verdict};
+use proptest::prelude::*;
+
+/// One thing to do. Numbers that choose something count through what is there, from the start again at its end.
+#[derive(Debug, Clone)]
+pub enum Operation {
+    /// Enqueue an event.
+    Enqueue {
+        /// To a host of its own (0 to 2), or to endpoints (3 and more).
+        target: u8,
+        /// Not before so many seconds from now.
+        delay_secs: Option<u16>,
+        /// Under one of a few keys.
+        key: Option<u8>,
+    },
+    /// Claim.
+    Claim {
+        /// Who.
+        worker: u8,
+        /// At most so many.
+        limit: u32,
+        /// At most so many per lane.
+        lane_limit: u32,
+    },
+    /// Renew a lease that was once granted.
+    Renew {
+        /// Which.
+        flight: u16,
+        /// By somebody else.
+        by_another: bool,
+        /// For so long.
+        lease_secs: u8,
+    },
+    /// Settle leases that were once granted, in one call.
+    Settle {
+        /// Which, and how.
+        flights: Vec<(u16, Verdict, bool)>,
+        /// By somebody else.
+        by_another: bool,
+    },
+    /// Give a lease back that was once granted.
+    Release {
+        /// Which.
+        flight: u16,
+        /// By somebody else.
+        by_another: bool,
+    },
+    /// Let time pass.
+    Advance {
+        /// So much.
+        by: Duration,
+    },
+    /// Make ready what is due.
+    Promote {
+        /// At most so many.
+        limit: u32,
+    },
+    /// Take back what has expired.
+    Recover {
+        /// At most so many.
+        limit: u32,
+        /// How often in a row is too often.
+        max_abandoned: u32,
+    },
+    /// An operator retries a delivery.
+    Retry {
+        /// Which.
+        delivery: u16,
+    },
+    /// An operator retries all in a status.
+    RetryMatching {
+        /// Which status.
+        status: Option<DeliveryStatus>,
+        /// At most so many.
+        limit: u32,
+    },
+    /// An operator cancels a delivery.
+    Cancel {
+        /// Which.
+        delivery: u16,
+    },
+    /// An operator pauses, resumes or disables an endpoint.
+    SetEndpoint {
+        /// Which.
+        endpoint: u8,
+        /// How.
+        status: EndpointStatus,
+    },
+    /// Remove what is old.
+    Retain {
+        /// Older than so many seconds.
+        older_than_secs: u16,
+        /// At most so many events a step.
+        limit: u32,
+    },
+}
+
+fn verdict() -> impl Strategy<Value = Verdict> {
+    prop_oneof![
+        2 => Just(Verdict::Delivered),
+        3 => (0..200_000_u64).prop_map(|millis| Verdict::Retry { after: Duration::from_millis(millis) }),
+        1 => Just(Verdict::Dead),
+    ]
+}
+
+fn operation() -> impl Strategy<Value = Operation> {
+    // Now and then, so that the usual case stays usual.
+    let rarely = || prop::bool::weighted(0.1);
+    let status = prop::sample::select(DeliveryStatus::ALL.to_vec());
+    let endpoint_status =
+        prop::sample::select(vec![EndpointStatus::Active, EndpointStatus::Paused, EndpointStatus::Disabled]);
+    prop_oneof![
+        8 => (0..6_u8, prop::option::weighted(0.3, 0..300_u16), prop::option::weighted(0.2, 0..4_u8))
+            .prop_map(|(target, delay_secs, key)| Operation::Enqueue { target, delay_secs, key }),
+        8 => (0..3_u8, 0..7_u32, 1..5_u32)
+            .prop_map(|(worker, limit, lane_limit)| Operation::Claim { worker, limit, lane_limit }),
+        3 => (any::<u16>(), rarely(), 0..90_u8)
+            .prop_map(|(flight, by_another, lease_secs)| Operation::Renew { flight, by_another, lease_secs }),
+        8 => (prop::collection::vec((any::<u16>(), verdict(), rarely()), 1..5), rarely())
+            .prop_map(|(flights, by_another)| Operation::Settle { flights, by_another }),
+        2 => (any::<u16>(), rarely()).prop_map(|(flight, by_another)| Operation::Release { flight, by_another }),
+        5 => (0..120_000_000_u64).prop_map(|micros| Operation::Advance { by: Duration::from_micros(micros) }),
+        5 => (1..20_u32).prop_map(|limit| Operation::Promote { limit }),
+        4 => (1..20_u32, 1..4_u32).prop_map(|(limit, max_abandoned)| Operation::Recover { limit, max_abandoned }),
+        3 => any::<u16>().prop_map(|delivery| Operation::Retry { delivery }),
+        1 => (prop::option::of(status), 0..5_u32)
+            .prop_map(|(status, limit)| Operation::RetryMatching { status, limit }),
+        2 => any::<u16>().prop_map(|delivery| Operation::Cancel { delivery }),
+        2 => (0..3_u8, endpoint_status)
+            .prop_map(|(endpoint, status)| Operation::SetEndpoint { endpoint, status }),
+        1 => (0..600_u16, 1..5_u32)
+            .prop_map(|(older_than_secs, limit)| Operation::Retain { older_than_secs, limit }),
+    ]
+}
+
+/// Lists of up to `most` operations.
+pub fn operations(most: usize) -> impl Strategy<Value = Vec<Operation>> {
+    prop::collection::vec(operation(), 1..=most)
+}

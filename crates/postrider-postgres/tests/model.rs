@@ -1,0 +1,8 @@
+//! The search for a difference between the store's contract as a plain program, and Postgres.
+
+mod subject;
+
+#[test]
+fn p6_p7_random_operations_leave_postgres_as_the_specification_says() {
+    postrider_conformance::model::search(16, 50, subject::open);
+}
