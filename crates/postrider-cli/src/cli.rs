@@ -1,0 +1,87 @@
+//! The command line as a whole.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::commands;
+
+const AFTER_HELP: &str = "\
+Exit codes:
+  0  done
+  1  failed
+  2  usage: the command line makes no sense
+  3  not found
+  4  refused: a value was not accepted, or a delivery's state forbids it
+  5  cannot connect to the database
+  6  not authorised
+
+Configuration: `postrider.toml` in the working directory, overridden by POSTRIDER_* variables,
+overridden by flags. `postrider config` prints every value and where it came from.
+
+Examples:
+  postrider demo
+  export POSTRIDER_SIGNING_SECRET=$(postrider sign --new-secret) POSTRIDER_ALLOWED_NETWORKS=127.0.0.0/8
+  postrider listen &
+  postrider send invoice.paid --data '{\"invoice\":\"in_42\"}' --to http://127.0.0.1:9400/
+  postrider dispatch";
+
+/// Webhooks delivered surely, signed, in time.
+///
+/// Events are written together with one delivery per destination; a dispatcher takes due deliveries under a lease,
+/// makes one attempt each, and settles the result. It works on an SQLite file in the working directory unless
+/// `--database` names another or a Postgres server.
+#[derive(Debug, Parser)]
+#[command(name = "postrider", version, after_long_help = AFTER_HELP, after_help = "`--help` lists exit codes and examples.", max_term_width = 100, disable_help_subcommand = true, subcommand_required = true, arg_required_else_help = true)]
+pub(crate) struct Cli {
+    /// What holds for all commands.
+    #[command(flatten)]
+    pub(crate) global: Global,
+    /// What to do.
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// Options of every command.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Global options")]
+pub(crate) struct Global {
+    /// Read this configuration file instead of `postrider.toml`
+    #[arg(long, value_name = "FILE", global = true, env = "POSTRIDER_CONFIG", hide_env_values = true)]
+    pub(crate) config: Option<PathBuf>,
+    /// The database: `sqlite://FILE` or `postgres://…` [key: database; default: sqlite://postrider.db]
+    #[arg(long, value_name = "URL", global = true)]
+    pub(crate) database: Option<String>,
+    /// Print JSON, for programs
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    Send(commands::send::Arguments),
+    Dispatch(commands::dispatch::Arguments),
+    Listen(commands::listen::Arguments),
+    Demo(commands::demo::Arguments),
+    Deliveries(commands::deliveries::Arguments),
+    Dead(commands::dead::Arguments),
+    Schedule(commands::schedule::Arguments),
+    Url(commands::url::Arguments),
+    Sign(commands::sign::Arguments),
+    Verify(commands::verify::Arguments),
+    Migrate(commands::migrate::Arguments),
+    Config(commands::config::Arguments),
+    Completions(commands::completions::Arguments),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        use clap::CommandFactory as _;
+        Cli::command().debug_assert();
+    }
+}

@@ -1,0 +1,122 @@
+//! `postrider deliveries`: look at deliveries, and act on them.
+
+mod action;
+mod filter;
+mod view;
+
+use clap::{Args, Subcommand};
+
+pub(crate) use self::action::{retry_each, retry_matching};
+use self::filter::FilterFlags;
+pub(crate) use self::filter::{PageFlags, delivery_ids as parse_ids};
+pub(crate) use self::view::{list, table};
+use crate::commands::Context;
+use crate::failure::Failure;
+use crate::operator::OperatorFlag;
+
+/// Look at deliveries, and act on them
+#[derive(Debug, Args)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    command: DeliveriesCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum DeliveriesCommand {
+    List(ListArguments),
+    Show(ShowArguments),
+    Retry(RetryArguments),
+    Cancel(CancelArguments),
+}
+
+/// List deliveries, newest first
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  postrider deliveries list --status failed
+  postrider deliveries list --event-type invoice.paid --since 2h --json")]
+struct ListArguments {
+    #[command(flatten)]
+    filter: FilterFlags,
+    #[command(flatten)]
+    page: PageFlags,
+}
+
+/// Show one delivery with all its attempts
+#[derive(Debug, Args)]
+struct ShowArguments {
+    /// The delivery: `dlv_…`, or its UUID
+    id: String,
+}
+
+/// Make deliveries due now
+///
+/// A dead or cancelled delivery starts a new round of attempts; a failed one keeps its count and does not wait for its
+/// time. Either name deliveries, or describe them with --status and the other filters.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  postrider deliveries retry dlv_01jd3nqqz4e8tv5h3s6g9x2m7k
+  postrider deliveries retry --status dead --since 1d --dry-run
+  postrider deliveries retry --status dead --event-type invoice.paid
+
+Exit codes:
+  3  one of the named deliveries does not exist
+  4  one of the named deliveries cannot be retried in its state")]
+struct RetryArguments {
+    /// Deliveries by id
+    #[arg(value_name = "ID", required_unless_present = "status", conflicts_with = "Filter")]
+    ids: Vec<String>,
+    #[command(flatten)]
+    filter: FilterFlags,
+    /// Only say how many there are
+    #[arg(long, conflicts_with = "ids")]
+    dry_run: bool,
+    #[command(flatten)]
+    operator: OperatorFlag,
+}
+
+/// Stop a delivery that is not settled yet, also while an attempt is under way
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  postrider deliveries cancel dlv_01jd3nqqz4e8tv5h3s6g9x2m7k --reason 'sent to the wrong team'")]
+struct CancelArguments {
+    /// The delivery: `dlv_…`, or its UUID
+    id: String,
+    /// Why, for the audit trail
+    #[arg(long, value_name = "TEXT")]
+    reason: String,
+    #[command(flatten)]
+    operator: OperatorFlag,
+}
+
+pub(crate) async fn run(arguments: Arguments, context: &Context) -> Result<(), Failure> {
+    match arguments.command {
+        DeliveriesCommand::List(arguments) => {
+            let (filter, page) = (arguments.filter.parse()?, arguments.page.parse()?);
+            list(&*context.existing_store().await?, &filter, &page, "no delivery matches", context.output).await
+        }
+        DeliveriesCommand::Show(arguments) => {
+            let id = filter::delivery_id(&arguments.id)?;
+            view::show(&*context.existing_store().await?, id, context.output).await
+        }
+        DeliveriesCommand::Retry(arguments) => {
+            let operator = arguments.operator.operator();
+            if arguments.ids.is_empty() {
+                let filter = arguments.filter.parse()?;
+                action::check_retriable(&filter)?;
+                let store = context.existing_store().await?;
+                return retry_matching(&*store, &filter, arguments.dry_run, &operator, context.output).await;
+            }
+            let ids = filter::delivery_ids(&arguments.ids)?;
+            retry_each(&*context.existing_store().await?, &ids, &operator, context.output).await
+        }
+        DeliveriesCommand::Cancel(arguments) => {
+            let id = filter::delivery_id(&arguments.id)?;
+            let operator = arguments.operator.operator();
+            let store = context.existing_store().await?;
+            action::cancel(&*store, id, &arguments.reason, &operator, context.output).await
+        }
+    }
+}

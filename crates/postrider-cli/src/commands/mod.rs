@@ -1,0 +1,68 @@
+//! One module per command. Each has its `Arguments` and a `run`.
+
+pub(crate) mod completions;
+pub(crate) mod config;
+pub(crate) mod dead;
+pub(crate) mod deliveries;
+pub(crate) mod demo;
+pub(crate) mod dispatch;
+pub(crate) mod listen;
+pub(crate) mod migrate;
+pub(crate) mod schedule;
+pub(crate) mod send;
+pub(crate) mod sign;
+pub(crate) mod url;
+pub(crate) mod verify;
+
+use std::sync::Arc;
+
+use postrider::Store;
+
+use crate::cli::{Cli, Command, Global};
+use crate::config::{Config, Flags, Key};
+use crate::database::Preparation;
+use crate::failure::Failure;
+use crate::output::Output;
+
+/// What every command is given.
+pub(crate) struct Context {
+    global: Global,
+    /// Where it prints.
+    pub(crate) output: Output,
+}
+
+impl Context {
+    /// The configuration under these flags of the command's own.
+    pub(crate) fn config(&self, mut flags: Flags) -> Result<Config, Failure> {
+        if let Some(database) = &self.global.database {
+            flags.push((Key::Database, database.clone()));
+        }
+        Config::load(self.global.config.as_deref(), flags)
+    }
+
+    /// The configured database, for commands that only look and act on what is there.
+    pub(crate) async fn existing_store(&self) -> Result<Arc<dyn Store>, Failure> {
+        let config = self.config(Flags::new())?;
+        config.database.open(&config, Preparation::Existing).await
+    }
+}
+
+/// Does what the command line says.
+pub(crate) async fn run(cli: Cli) -> Result<(), Failure> {
+    let context = &Context { output: Output::new(cli.global.json), global: cli.global };
+    match cli.command {
+        Command::Send(arguments) => send::run(arguments, context).await,
+        Command::Dispatch(arguments) => dispatch::run(arguments, context).await,
+        Command::Listen(arguments) => listen::run(arguments, context).await,
+        Command::Demo(arguments) => demo::run(arguments, context).await,
+        Command::Deliveries(arguments) => deliveries::run(arguments, context).await,
+        Command::Dead(arguments) => dead::run(arguments, context).await,
+        Command::Schedule(arguments) => schedule::run(arguments, context),
+        Command::Url(arguments) => url::run(arguments, context),
+        Command::Sign(arguments) => sign::run(arguments, context),
+        Command::Verify(arguments) => verify::run(arguments, context),
+        Command::Migrate(arguments) => migrate::run(arguments, context).await,
+        Command::Config(arguments) => config::run(arguments, context),
+        Command::Completions(arguments) => completions::run(arguments, context),
+    }
+}

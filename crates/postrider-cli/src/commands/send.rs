@@ -1,0 +1,137 @@
+//! `postrider send`: one event into the outbox.
+
+use clap::Args;
+use jiff::Timestamp;
+use postrider::{Enqueued, Event, Metadata, NewEvent};
+
+use crate::commands::Context;
+use crate::config::Config;
+use crate::database::Preparation;
+use crate::failure::{Exit, Failure};
+use crate::flags::{DestinationFlags, PayloadFlags, SigningSecretFlag};
+use crate::instant::{self, Direction};
+use crate::{output, payload};
+
+const EXAMPLES: &str = "\
+The event is stored when the command returns; `postrider dispatch` delivers it. Sending again under
+the same idempotency key and with the same content finds the first event.
+
+Examples:
+  postrider send invoice.paid --data '{\"invoice\":\"in_42\"}' --to https://hooks.example.com/billing
+  postrider send report.ready --data @report.json --to https://hooks.example.com/ --deliver-at 10m
+  postrider send invoice.paid --data - --idempotency-key in_42/paid < invoice.json";
+
+/// Enqueue one event
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Arguments {
+    /// What happened, such as `invoice.paid`
+    #[arg(value_name = "TYPE")]
+    event_type: String,
+    /// The payload, JSON: in place, `@FILE`, or `-` for standard input
+    #[arg(long, value_name = "JSON|@FILE|-", default_value = "{}")]
+    data: String,
+    /// To this URL only, rather than to the tenant's endpoints
+    #[arg(long, value_name = "URL")]
+    to: Option<String>,
+    /// At most one event under this key, for ever
+    #[arg(long, value_name = "KEY")]
+    idempotency_key: Option<String>,
+    /// Not before: `2026-02-21T12:00:00Z`, `2026-02-21`, or `10m` from now
+    #[arg(long, value_name = "WHEN")]
+    deliver_at: Option<String>,
+    /// Whose event it is
+    #[arg(long, value_name = "NAME", default_value = postrider::DEFAULT_TENANT)]
+    tenant: String,
+    /// A fact that travels with announcements, never to the receiver; may be repeated
+    #[arg(long, value_name = "NAME=VALUE")]
+    metadata: Vec<String>,
+    /// Where facts about its deliveries are announced
+    #[arg(long, value_name = "NAME", default_value = postrider::DEFAULT_TOPIC)]
+    topic: String,
+    /// Apply missing migrations first, also on Postgres
+    #[arg(long)]
+    migrate: bool,
+    #[command(flatten)]
+    payload: PayloadFlags,
+    #[command(flatten)]
+    destinations: DestinationFlags,
+    #[command(flatten)]
+    signing_secret: SigningSecretFlag,
+}
+
+pub(crate) async fn run(arguments: Arguments, context: &Context) -> Result<(), Failure> {
+    let flags = [arguments.destinations.flags(), arguments.payload.flags(), arguments.signing_secret.flags()].concat();
+    let config = context.config(flags)?;
+    let event = describe(&arguments)?;
+    // Admission is a pure function, and refuses before a database is opened or made for nothing.
+    config.admission.admit(event.clone())?;
+    require_signing_secret(&arguments, &config)?;
+    let preparation = if arguments.migrate { Preparation::Migrate } else { Preparation::Create };
+    let store = config.database.open(&config, preparation).await?;
+    let enqueued = store.enqueue(vec![event]).await?;
+    let enqueued = enqueued.first().expect("one event gives one result");
+    let id = enqueued.event_id();
+    let event = store.event(id).await?.ok_or_else(|| {
+        Failure::new(Exit::NotFound, "event_not_found", format!("{id} was stored, and is removed already by retention"))
+    })?;
+    tell(&event, matches!(enqueued, Enqueued::Duplicate { .. }), context)
+}
+
+fn describe(arguments: &Arguments) -> Result<NewEvent, Failure> {
+    let mut event = NewEvent::new(&arguments.event_type, payload::read(&arguments.data)?)
+        .tenant(&arguments.tenant)
+        .topic(&arguments.topic);
+    event.metadata = metadata(&arguments.metadata)?;
+    event.destination_url.clone_from(&arguments.to);
+    event.idempotency_key.clone_from(&arguments.idempotency_key);
+    if let Some(text) = &arguments.deliver_at {
+        event.deliver_at = Some(instant::parse("--deliver-at", text, Timestamp::now(), Direction::Future)?);
+    }
+    Ok(event)
+}
+
+fn metadata(pairs: &[String]) -> Result<Metadata, Failure> {
+    let mut metadata = Metadata::new();
+    for pair in pairs {
+        let Some((name, value)) = pair.split_once('=').filter(|(name, _)| !name.is_empty()) else {
+            let message = format!("--metadata `{}` has no name and value", output::plain(pair, 64));
+            return Err(Failure::new(Exit::Refused, "metadata_invalid", message).hint("write it as name=value"));
+        };
+        metadata.insert(name.to_owned(), value.into());
+    }
+    Ok(metadata)
+}
+
+/// A bare destination has no endpoint, and so no secret of its own; nothing is ever sent unsigned.
+fn require_signing_secret(arguments: &Arguments, config: &Config) -> Result<(), Failure> {
+    if arguments.to.is_none() || config.signing_secret.is_some() {
+        return Ok(());
+    }
+    let message = "--to needs `signing_secret`, which signs deliveries to URLs without a registered endpoint";
+    Err(Failure::new(Exit::Refused, "signing_secret_missing", message).hint(
+        "export POSTRIDER_SIGNING_SECRET=$(postrider sign --new-secret), for `send`, `dispatch` and `listen` alike",
+    ))
+}
+
+fn tell(event: &Event, duplicate: bool, context: &Context) -> Result<(), Failure> {
+    if context.output.json {
+        return context.output.document(&serde_json::json!({
+            "id": event.id,
+            "type": event.event_type,
+            "created_at": event.created_at,
+            "duplicate": duplicate,
+            "deliveries": event.deliveries,
+        }));
+    }
+    let note = if duplicate { "  (sent before under this idempotency key; nothing new was stored)" } else { "" };
+    context.output.line(format!("event     {}  {}{note}", event.id, event.event_type))?;
+    for delivery in &event.deliveries {
+        let destination = output::plain(&delivery.destination_url, 200);
+        context.output.line(format!("delivery  {}  {}  {destination}", delivery.id, delivery.status))?;
+    }
+    if event.deliveries.is_empty() {
+        context.output.line("no delivery: no endpoint takes this type; name a destination with --to")?;
+    }
+    Ok(())
+}

@@ -1,0 +1,72 @@
+//! From what was written to what it means. Each function refuses with the reason; the caller adds key, value and source.
+
+use std::net::SocketAddr;
+use std::str::FromStr;
+use std::time::Duration;
+
+use crate::config::layers::Written;
+use crate::duration;
+
+/// Why a value is refused.
+pub(crate) type Reason = String;
+
+pub(crate) fn text(written: &Written) -> Result<String, Reason> {
+    match written {
+        Written::Text(text) => Ok(text.trim().to_owned()),
+        Written::Bare(bare) => Ok(bare.clone()),
+        Written::List(_) => Err("a single value is expected, not an array".to_owned()),
+    }
+}
+
+pub(crate) fn list(written: &Written) -> Result<Vec<String>, Reason> {
+    let items: Vec<String> = match written {
+        Written::List(items) => items.iter().map(|item| item.trim().to_owned()).collect(),
+        Written::Text(text) if text.trim().is_empty() => Vec::new(),
+        Written::Text(text) => text.split(',').map(|item| item.trim().to_owned()).collect(),
+        Written::Bare(_) => return Err("a list of texts is expected".to_owned()),
+    };
+    if items.iter().any(String::is_empty) { Err("one entry of the list is empty".to_owned()) } else { Ok(items) }
+}
+
+pub(crate) fn one_duration(written: &Written) -> Result<Duration, Reason> {
+    if let Written::Bare(_) = written {
+        return Err(format!("a duration is a text with a unit; {}", duration::EXAMPLES));
+    }
+    duration::parse(&text(written)?)
+}
+
+pub(crate) fn duration_within(written: &Written, least: Duration, most: Duration) -> Result<Duration, Reason> {
+    let value = one_duration(written)?;
+    if (least..=most).contains(&value) {
+        Ok(value)
+    } else {
+        Err(format!("it must be from {} to {}", duration::format(least), duration::format(most)))
+    }
+}
+
+pub(crate) fn durations(written: &Written) -> Result<Vec<Duration>, Reason> {
+    let parse = |item: &String| duration::parse(item).map_err(|reason| format!("`{item}` is {reason}"));
+    list(written)?.iter().map(parse).collect()
+}
+
+pub(crate) fn number_within<T>(written: &Written, least: T, most: T) -> Result<T, Reason>
+where
+    T: FromStr + PartialOrd + std::fmt::Display,
+{
+    match text(written)?.parse::<T>() {
+        Ok(value) if value >= least && value <= most => Ok(value),
+        _ => Err(format!("it must be a number from {least} to {most}")),
+    }
+}
+
+pub(crate) fn truth(written: &Written) -> Result<bool, Reason> {
+    match text(written)?.as_str() {
+        "true" => Ok(true),
+        "false" => Ok(false),
+        _ => Err("it must be true or false".to_owned()),
+    }
+}
+
+pub(crate) fn socket_address(written: &Written) -> Result<SocketAddr, Reason> {
+    text(written)?.parse().map_err(|_| "it must be an IP address and a port, such as 127.0.0.1:8400".to_owned())
+}

@@ -1,0 +1,158 @@
+//! The database that a command works on, and how to reach it.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use postrider::Store;
+use postrider_postgres::PostgresStore;
+use postrider_sqlite::SqliteStore;
+use url::Url;
+
+use crate::config::Config;
+use crate::failure::{Exit, Failure};
+
+/// A parsed `database` URL. Printed without its password.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) enum Database {
+    /// A file.
+    Sqlite(PathBuf),
+    /// A server.
+    Postgres(Url),
+}
+
+/// What to do when a database is not there, or not ready.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Preparation {
+    /// Create a missing SQLite file, and keep its schema current. Postgres must be migrated already.
+    Create,
+    /// The same, and migrate Postgres too.
+    Migrate,
+    /// It must be there: a command that only looks does not leave files behind.
+    Existing,
+}
+
+impl Database {
+    /// The database that a URL names, or why it names none.
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        if let Some(path) = text.strip_prefix("sqlite://").or_else(|| text.strip_prefix("sqlite:")) {
+            return match path {
+                "" => Err("the path of the file is missing; use sqlite://postrider.db".to_owned()),
+                ":memory:" => Err("a database in memory cannot be shared; name a file".to_owned()),
+                path if path.contains('?') => Err("an SQLite URL has no parameters".to_owned()),
+                path => Ok(Self::Sqlite(PathBuf::from(path))),
+            };
+        }
+        if text.starts_with("postgres://") || text.starts_with("postgresql://") {
+            let url = Url::parse(text).map_err(|error| format!("not a URL: {error}"))?;
+            return Ok(Self::Postgres(url));
+        }
+        Err("it must begin with sqlite:// or postgres://".to_owned())
+    }
+
+    /// Opens it.
+    pub(crate) async fn open(&self, config: &Config, preparation: Preparation) -> Result<Arc<dyn Store>, Failure> {
+        match self {
+            Self::Sqlite(path) => {
+                if preparation == Preparation::Existing {
+                    must_exist(path)?;
+                }
+                let store = open_sqlite(path)?;
+                // Looked at first, since a migration waits for the writers of other processes even if it is empty.
+                if !store.pending_migrations().await?.is_empty() {
+                    store.migrate().await?;
+                }
+                Ok(Arc::new(store.with_admission(config.admission.clone())))
+            }
+            Self::Postgres(url) => {
+                let store = PostgresStore::connect(url.as_str()).await?.with_admission(config.admission.clone());
+                if preparation == Preparation::Migrate {
+                    store.migrate().await?;
+                } else {
+                    store.check_schema().await?;
+                }
+                Ok(Arc::new(store))
+            }
+        }
+    }
+}
+
+/// Opens an SQLite file, which is made if it is not there.
+pub(crate) fn open_sqlite(path: &Path) -> Result<SqliteStore, Failure> {
+    Ok(SqliteStore::open(path)?)
+}
+
+/// Refuses a file that is not there.
+pub(crate) fn must_exist(path: &Path) -> Result<(), Failure> {
+    if path.exists() {
+        return Ok(());
+    }
+    let message = format!("there is no database at `{}`", path.display());
+    Err(Failure::new(Exit::CannotConnect, "database_missing", message)
+        .hint("name it with `--database` or POSTRIDER_DATABASE; `postrider send` and `postrider migrate` create it"))
+}
+
+impl fmt::Display for Database {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Sqlite(path) => write!(f, "sqlite://{}", path.display()),
+            Self::Postgres(url) => f.write_str(&masked(url)),
+        }
+    }
+}
+
+impl fmt::Debug for Database {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+fn masked(url: &Url) -> String {
+    let mut shown = url.clone();
+    if shown.password().is_some() {
+        // Only a URL without a host refuses a password, and it cannot have had one.
+        let _ = shown.set_password(Some("****"));
+    }
+    if url.query_pairs().any(|(name, _)| name == "password") {
+        let masked = url.query_pairs().map(|(name, value)| {
+            let value = if name == "password" { "****".into() } else { value };
+            (name, value)
+        });
+        shown.query_pairs_mut().clear().extend_pairs(masked);
+    }
+    shown.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_name_databases() {
+        for (text, path) in [
+            ("sqlite://postrider.db", "postrider.db"),
+            ("sqlite:postrider.db", "postrider.db"),
+            ("sqlite:///var/lib/postrider.db", "/var/lib/postrider.db"),
+            ("sqlite://../a b.db", "../a b.db"),
+        ] {
+            assert_eq!(Database::parse(text), Ok(Database::Sqlite(PathBuf::from(path))), "{text}");
+        }
+        assert!(matches!(Database::parse("postgresql://localhost/app"), Ok(Database::Postgres(_))));
+        for text in
+            ["", "postrider.db", "mysql://x", "sqlite://", "sqlite::memory:", "sqlite://a?mode=ro", "postgres://["]
+        {
+            assert!(Database::parse(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_password_is_never_printed() {
+        for text in ["postgres://u:hush@localhost/app", "postgres://localhost/app?user=u&password=hush&sslmode=disable"]
+        {
+            let database = Database::parse(text).unwrap();
+            let shown = format!("{database} {database:?}");
+            assert!(!shown.contains("hush") && shown.contains("****"), "{shown}");
+            assert!(shown.contains("localhost/app"), "{shown}");
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! How a command ends: a documented exit code, and for failures one `error[code]` with its `hint`.
+
+use std::fmt;
+use std::io;
+
+use postrider::{EnqueueError, Refusal, StoreError, StoreErrorCode};
+
+/// What the process exits with. Documented in `postrider --help`; scripts depend on the numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Exit {
+    /// Everything that was asked for happened.
+    Done,
+    /// Something broke, or the answer is no.
+    Failed,
+    /// The command line makes no sense.
+    Usage,
+    /// What was named does not exist.
+    NotFound,
+    /// A value was not accepted, or a delivery's state forbids what was asked for.
+    Refused,
+    /// The database is not to be reached.
+    CannotConnect,
+}
+
+impl Exit {
+    /// The number.
+    pub(crate) const fn code(self) -> u8 {
+        match self {
+            Self::Done => 0,
+            Self::Failed => 1,
+            Self::Usage => 2,
+            Self::NotFound => 3,
+            Self::Refused => 4,
+            Self::CannotConnect => 5,
+        }
+    }
+}
+
+/// Why a command did not do what it was asked for.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// To be told to the user.
+    Told(Box<Problem>),
+    /// Everything was said already; only the exit code is left.
+    Quiet(Exit),
+    /// Whoever read standard output went away, as `head` does. Not an error.
+    ReaderGone,
+}
+
+/// What to tell.
+#[derive(Debug)]
+pub(crate) struct Problem {
+    /// How the process ends.
+    pub(crate) exit: Exit,
+    /// Stable, for programs.
+    pub(crate) code: String,
+    /// What went wrong, with which value. Never contains a payload or a secret.
+    pub(crate) message: String,
+    /// What to do about it.
+    pub(crate) hint: Option<String>,
+}
+
+impl Failure {
+    /// A failure to be told to the user.
+    pub(crate) fn new(exit: Exit, code: impl Into<String>, message: impl Into<String>) -> Self {
+        Self::Told(Box::new(Problem { exit, code: code.into(), message: message.into(), hint: None }))
+    }
+
+    /// The same, with what to do about it.
+    #[must_use]
+    pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
+        if let Self::Told(problem) = &mut self {
+            problem.hint = Some(hint.into());
+        }
+        self
+    }
+
+    /// How the process ends.
+    pub(crate) fn exit(&self) -> Exit {
+        match self {
+            Self::Told(problem) => problem.exit,
+            Self::Quiet(exit) => *exit,
+            Self::ReaderGone => Exit::Done,
+        }
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "error[{}]: {}", self.code, self.message)?;
+        match &self.hint {
+            Some(hint) => write!(f, "\nhint: {hint}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        if error.kind() == io::ErrorKind::BrokenPipe {
+            Self::ReaderGone
+        } else {
+            Self::new(Exit::Failed, "output_failed", format!("cannot write the output: {error}"))
+        }
+    }
+}
+
+impl From<Refusal> for Failure {
+    fn from(refusal: Refusal) -> Self {
+        let failure = Self::new(Exit::Refused, refusal.code, refusal.detail);
+        match refusal.hint {
+            Some(hint) => failure.hint(hint),
+            None => failure,
+        }
+    }
+}
+
+impl From<StoreError> for Failure {
+    fn from(error: StoreError) -> Self {
+        let exit = match error.code {
+            StoreErrorCode::Unavailable => Exit::CannotConnect,
+            _ => Exit::Failed,
+        };
+        let mut message = error.message.clone();
+        if let Some(source) = std::error::Error::source(&error) {
+            let source = source.to_string();
+            if !message.contains(&source) {
+                message = format!("{message}: {source}");
+            }
+        }
+        let failure = Self::new(exit, error.code.as_str(), message);
+        match error.code {
+            StoreErrorCode::Unavailable => {
+                failure.hint("check `--database` (or POSTRIDER_DATABASE), and that the database is running")
+            }
+            StoreErrorCode::Schema => failure.hint("run `postrider migrate` on this database"),
+            StoreErrorCode::Locked => failure.hint(
+                "an SQLite file has one dispatcher at a time: stop the other one, or use a Postgres database for several",
+            ),
+            StoreErrorCode::Full => failure.hint("free some space, then try again"),
+            StoreErrorCode::Busy | StoreErrorCode::Conflict => failure.hint("try again"),
+            StoreErrorCode::Internal => failure,
+        }
+    }
+}
+
+impl From<EnqueueError> for Failure {
+    fn from(error: EnqueueError) -> Self {
+        match error {
+            EnqueueError::Refused(refusal) => refusal.into(),
+            EnqueueError::Store(error) => error.into(),
+            EnqueueError::IdempotencyConflict { key, event_id } => Self::new(
+                Exit::Refused,
+                "idempotency_conflict",
+                format!("the idempotency key `{key}` belongs to {event_id}, whose content differs"),
+            )
+            .hint("use another key for another event, or send exactly what was sent before"),
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! Errors, word for word: what happened, which value, what to do.
+
+use std::fmt::Write as _;
+
+use crate::golden;
+use crate::support::Workplace;
+
+/// Command lines that fail without a database, with their exit codes.
+const CASES: &[(i32, &[&str])] = &[
+    (2, &["sned"]),
+    (2, &["send"]),
+    (2, &["send", "invoice.paid", "--too", "x"]),
+    (2, &["deliveries", "list", "--status", "lost"]),
+    (2, &["deliveries", "retry"]),
+    (2, &["deliveries", "retry", "dlv_01h455vb4pex5vsknk084sn02q", "--status", "dead"]),
+    (2, &["deliveries", "cancel", "dlv_01h455vb4pex5vsknk084sn02q"]),
+    (2, &["dead", "retry"]),
+    (2, &["listen", "--status", "99"]),
+    (2, &["listen", "--fail-rate", "2"]),
+    (2, &["schedule", "--schedule", "1s", "--exponential", "1s,2,1m"]),
+    (2, &["--config", "missing.toml", "config"]),
+    (3, &["send", "invoice.paid", "--data", "@missing.json"]),
+    (4, &["config", "--lease", "banana"]),
+    (4, &["config", "--lease", "100ms"]),
+    (4, &["config", "--database", "mysql://root:hush@localhost/"]),
+    (4, &["config", "--signing-secret", "short"]),
+    (4, &["config", "--allowed-networks", "10.0.0.0/33"]),
+    (4, &["schedule", "--exponential", "1s,2"]),
+    (4, &["schedule", "--exponential", "1s,0.5,1m"]),
+    (4, &["schedule", "--max-attempts", "0"]),
+    (4, &["send", "no spaces please"]),
+    (4, &["send", "invoice.paid", "--data", "{"]),
+    (4, &["send", "invoice.paid", "--data", ""]),
+    (4, &["send", "invoice.paid", "--metadata", "novalue"]),
+    (4, &["send", "invoice.paid", "--deliver-at", "tomorrow"]),
+    (4, &["send", "invoice.paid", "--to", "https://hooks.example.com/"]),
+    (4, &["send", "invoice.paid", "--to", "http://127.0.0.1:9400/"]),
+    (4, &["url", "check", "http://127.0.0.1/"]),
+    (4, &["url", "check", "ftp://example.com/"]),
+    (4, &["sign", "--data", "{}"]),
+    (4, &["sign", "--data", "{}", "--secret", "short"]),
+    (4, &["verify", "--data", "{}", "--secret", "a secret of enough bytes", "-H", "no colon"]),
+    (1, &["verify", "--data", "{}", "--secret", "a secret of enough bytes", "-H", "webhook-id: evt_1"]),
+    (4, &["deliveries", "show", "evt_01h455vb4pex5vsknk084sn02q"]),
+    (4, &["deliveries", "list", "--since", "noon"]),
+    (4, &["deliveries", "list", "--limit", "0"]),
+    (4, &["deliveries", "list", "--cursor", "x"]),
+    (4, &["deliveries", "retry", "--status", "delivered"]),
+    (5, &["deliveries", "list"]),
+    (5, &["migrate", "--check"]),
+];
+
+#[test]
+fn error_messages_are_as_recorded() {
+    let mut text = String::new();
+    for (code, arguments) in CASES {
+        let workplace = Workplace::new();
+        let done = workplace.run(arguments.iter().copied());
+        assert_eq!(done.code, Some(*code), "{arguments:?}: {done:?}");
+        assert_eq!(done.stdout, "", "{arguments:?} says nothing on standard output");
+        assert!(done.stderr.starts_with("error["), "{arguments:?}: {}", done.stderr);
+        assert!(!done.stderr.contains("hush"), "{arguments:?}: {}", done.stderr);
+        let left: Vec<_> = std::fs::read_dir(workplace.path()).unwrap().collect();
+        assert!(left.is_empty(), "{arguments:?} leaves nothing behind: {left:?}");
+        writeln!(text, "$ postrider {}\n{}[{code}]\n", arguments.join(" "), done.stderr).unwrap();
+    }
+    golden::compare("errors.txt", &text);
+}
+
+#[test]
+fn no_command_at_all_is_a_usage_error_with_the_help() {
+    let done = Workplace::new().run([]);
+    assert_eq!(done.code, Some(2));
+    assert!(done.stderr.contains("Commands:"), "{done:?}");
+}
+
+#[test]
+fn a_database_that_is_not_there_is_exit_code_5() {
+    let workplace = Workplace::new();
+    // Port 1 on loopback is a port that nothing listens on.
+    let url = "postgres://nobody:hush@127.0.0.1:1/none";
+    for command in [&["deliveries", "list"][..], &["migrate"], &["dispatch"], &["send", "a.b"]] {
+        let done = workplace.run(command.iter().copied().chain(["--database", url])).fails(5, "store_unavailable");
+        assert!(done.stderr.contains("hint: ") && !done.stderr.contains("hush"), "{done:?}");
+    }
+    let done = workplace.run(["send", "a.b", "--database", "sqlite:///nonexistent/folder/postrider.db"]);
+    assert!(done.code == Some(5) || done.code == Some(1), "{done:?}");
+    assert!(done.stderr.starts_with("error[store_"), "{done:?}");
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_panic() {
+    use std::process::Stdio;
+    let workplace = Workplace::new();
+    for arguments in [&["config"][..], &["completions", "bash"], &["schedule", "--max-attempts", "1000"], &["--help"]] {
+        let mut child =
+            workplace.command().args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        drop(child.stdout.take());
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{arguments:?}");
+        assert_eq!(String::from_utf8_lossy(&output.stderr), "", "{arguments:?}");
+    }
+}
