@@ -153,8 +153,13 @@ impl Hostile {
 
     /// A port on which connections are not even accepted: the queue of the listener is full, and stays so.
     pub async fn black_hole() -> Self {
+        Self::black_hole_at("127.0.0.1:0".parse().expect("an address")).await
+    }
+
+    /// The same at a given address of loopback.
+    pub async fn black_hole_at(address: SocketAddr) -> Self {
         let socket = TcpSocket::new_v4().expect("a socket");
-        socket.bind("127.0.0.1:0".parse().expect("an address")).expect("loopback has a free port");
+        socket.bind(address).expect("loopback has this port free");
         let listener = socket.listen(1).expect("a bound socket can listen");
         let address = listener.local_addr().expect("a bound listener has an address");
         // A queue of one takes two, and drops what else comes.
@@ -169,6 +174,15 @@ impl Hostile {
     /// Accepts, reads, and says nothing. To a sender that speaks TLS it is a handshake that stalls.
     pub async fn says_nothing() -> Self {
         Self::start(|mut victim| async move { victim.linger().await }).await
+    }
+
+    /// Accepts, and never reads a byte.
+    pub async fn reads_nothing() -> Self {
+        Self::start(|victim| async move {
+            std::future::pending::<()>().await;
+            drop(victim);
+        })
+        .await
     }
 
     /// Accepts and resets the connection at once.
@@ -236,13 +250,11 @@ impl Hostile {
         Self::answering("HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nthe first bytes").await
     }
 
-    /// Announces a hundred bytes, sends fifteen, and resets the connection once they were read.
+    /// Announces a hundred bytes, sends fifteen, and resets the connection.
     pub async fn resets_in_body() -> Self {
         Self::start(|mut victim| async move {
             victim.read_request().await;
             victim.write(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nthe first bytes").await;
-            // A reset discards what the other side has not read yet, so it waits for the kernel to have passed it on.
-            tokio::time::sleep(Duration::from_millis(100)).await;
             victim.reset();
         })
         .await

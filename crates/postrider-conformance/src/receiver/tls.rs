@@ -41,7 +41,7 @@ impl Authority {
 
     /// A good certificate for `name`, a host name or an address.
     pub fn identity(&self, name: &str) -> Identity {
-        self.sign(params(vec![name.to_owned()]))
+        self.sign(&params(vec![name.to_owned()]))
     }
 
     /// One that was good until the end of 2020.
@@ -49,10 +49,10 @@ impl Authority {
         let mut params = params(vec![name.to_owned()]);
         params.not_before = date_time_ymd(2020, 1, 1);
         params.not_after = date_time_ymd(2020, 12, 31);
-        self.sign(params)
+        self.sign(&params)
     }
 
-    fn sign(&self, params: CertificateParams) -> Identity {
+    fn sign(&self, params: &CertificateParams) -> Identity {
         let key = key();
         let certificate = params.signed_by(&key, &self.issuer).expect("an authority can sign");
         Identity::new(certificate.der().clone(), &key)

@@ -45,7 +45,7 @@ impl From<&ConnectFailure> for Outcome {
 
 /// Whether the connection was over before a byte of the request was written to it.
 pub(super) fn is_stale(error: &legacy::Error) -> bool {
-    find::<io::Error>(error).and_then(io::Error::get_ref).is_some_and(|inner| inner.is::<Stale>())
+    find::<io::Error>(error).and_then(io::Error::get_ref).and_then(|inner| inner.downcast_ref::<Stale>()).is_some()
 }
 
 /// The outcome of a post that got no response's head.
@@ -99,26 +99,29 @@ fn from_hyper(error: &hyper::Error) -> Outcome {
     if find_by(error, hyper::Error::is_parse) {
         return Outcome::Protocol { detail: format!("the response is not valid HTTP: {}", cause(error)) };
     }
+    if error.is_timeout() {
+        return Outcome::Connect { detail: "connection went dead: an HTTP/2 ping was not answered".to_owned() };
+    }
     if find_by(error, |error| error.is_canceled() || error.is_closed()) {
         return Outcome::Connect { detail: "connection closed before the request was sent".to_owned() };
     }
     Outcome::Protocol { detail: format!("the response could not be read: {}", cause(error)) }
 }
 
-fn chain<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
+fn causes<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
     std::iter::successors(Some(error), |&error| error.source())
 }
 
 fn find<'a, E: Error + 'static>(error: &'a (dyn Error + 'static)) -> Option<&'a E> {
-    chain(error).find_map(|error| error.downcast_ref())
+    causes(error).find_map(|error| error.downcast_ref())
 }
 
 fn find_by(error: &hyper::Error, predicate: impl Fn(&hyper::Error) -> bool) -> bool {
-    chain(error).filter_map(|error| error.downcast_ref()).any(predicate)
+    causes(error).filter_map(|error| error.downcast_ref()).any(predicate)
 }
 
 /// The sentence closest to the cause. It may quote the receiver, who can be long-winded.
 fn cause(error: &(dyn Error + 'static)) -> String {
-    let sentence = chain(error).last().map(ToString::to_string).unwrap_or_default();
+    let sentence = causes(error).last().map(ToString::to_string).unwrap_or_default();
     sentence.chars().map(|character| if character.is_control() { ' ' } else { character }).take(200).collect()
 }

@@ -93,8 +93,8 @@ pub struct TransportConfig {
     pub kept_response_bytes: usize,
     /// Certificate authorities to trust besides the system's. [`roots_from`] reads them from a file's bytes.
     pub extra_roots: Vec<CertificateDer<'static>>,
-    /// Name servers to ask. If there are none, `/etc/hosts` and `/etc/resolv.conf` say what to do; if there are, those two
-    /// files are not read.
+    /// Name servers to ask. If there are none, `/etc/hosts` and `/etc/resolv.conf` say what to do, as they are at the start;
+    /// if there are, those two files are not read.
     pub name_servers: Vec<SocketAddr>,
     /// How many unused connections are kept per destination.
     pub max_idle_per_destination: usize,
@@ -108,7 +108,7 @@ impl Default for TransportConfig {
             kept_response_bytes: 4096,
             extra_roots: Vec::new(),
             name_servers: Vec::new(),
-            max_idle_per_destination: 32,
+            max_idle_per_destination: 128,
         }
     }
 }

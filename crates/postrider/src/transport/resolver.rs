@@ -1,6 +1,6 @@
 //! Names to addresses.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use hickory_resolver::TokioResolver;
@@ -14,6 +14,7 @@ use hickory_resolver::proto::op::ResponseCode;
 use super::TransportError;
 use super::failure::ConnectFailure;
 
+const LOCAL_NAME_SERVER: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 53);
 /// How long "there is no such name" is believed. A retry, half a minute later, asks again.
 const NEGATIVE_CACHE: Duration = Duration::from_secs(10);
 /// The longest that one query waits for its answer.
@@ -26,24 +27,30 @@ pub(super) fn resolver(
     name_servers: &[SocketAddr],
     connect_timeout: Duration,
 ) -> Result<TokioResolver, TransportError> {
-    let unusable = |error: NetError| TransportError::NameServers { reason: error.to_string() };
     let mut builder = if name_servers.is_empty() {
-        TokioResolver::builder_tokio().map_err(unusable)?
+        TokioResolver::builder_tokio().unwrap_or_else(|error| {
+            // What resolv.conf(5) says of a machine without name servers. Addresses and /etc/hosts work there as well.
+            tracing::warn!(%error, "no name servers in /etc/resolv.conf; asking the one on this machine");
+            TokioResolver::builder_with_config(asking(&[LOCAL_NAME_SERVER]), TokioRuntimeProvider::default())
+        })
     } else {
-        let servers = name_servers.iter().map(|server| {
-            let connections = [ConnectionConfig::udp(), ConnectionConfig::tcp()].map(|mut connection| {
-                connection.port = server.port();
-                connection
-            });
-            NameServerConfig::new(server.ip(), true, connections.to_vec())
-        });
-        let config = ResolverConfig::from_parts(None, Vec::new(), servers.collect());
-        let mut builder = TokioResolver::builder_with_config(config, TokioRuntimeProvider::default());
+        let mut builder = TokioResolver::builder_with_config(asking(name_servers), TokioRuntimeProvider::default());
         builder.options_mut().use_hosts_file = ResolveHosts::Never;
         builder
     };
     limit(builder.options_mut(), connect_timeout);
-    builder.build().map_err(unusable)
+    builder.build().map_err(|error| TransportError::NameServers { reason: error.to_string() })
+}
+
+fn asking(name_servers: &[SocketAddr]) -> ResolverConfig {
+    let servers = name_servers.iter().map(|server| {
+        let connections = [ConnectionConfig::udp(), ConnectionConfig::tcp()].map(|mut connection| {
+            connection.port = server.port();
+            connection
+        });
+        NameServerConfig::new(server.ip(), true, connections.to_vec())
+    });
+    ResolverConfig::from_parts(None, Vec::new(), servers.collect())
 }
 
 fn limit(options: &mut ResolverOpts, connect_timeout: Duration) {

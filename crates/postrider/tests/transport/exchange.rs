@@ -14,20 +14,21 @@ use super::*;
 async fn p18_bytes_given_are_bytes_sent() {
     let receiver = Receiver::answering(200).await;
     let transport = transport();
+    let long = vec![7; 300_000];
     let bodies: [&[u8]; 6] = [
         b"",
         b"{\"b\":1,\"a\":2,\"a\":3}",
         b"{\"n\":1e400,\"s\":\"\\u00e4\\ud800\"}",
         b"\xef\xbb\xbf{}\0\xff\xfe",
         b" \r\n\r\n0\r\n\r\n",
-        &[7; 300_000],
+        &long,
     ];
     for body in bodies {
         let outcome = transport.post(Post { body: Bytes::copy_from_slice(body), ..post(&receiver.url()) }).await;
         assert_status(&outcome, 200);
-        let received = receiver.requests().pop().unwrap();
-        assert_eq!(received.body, body);
-        assert_eq!(received.header("content-length"), body.len().to_string());
+        let request = receiver.requests().pop().unwrap();
+        assert_eq!(request.body, body);
+        assert_eq!(request.header("content-length"), body.len().to_string());
     }
 }
 
@@ -41,15 +42,15 @@ async fn the_request_is_a_post_with_the_given_headers_and_no_others() {
     let url = format!("{}in/box?a=1&b=%20", receiver.url());
     assert_status(&transport().post(Post { headers, ..post(&url) }).await, 200);
 
-    let received = receiver.requests().pop().unwrap();
-    assert_eq!(received.method, http::Method::POST);
-    assert_eq!(received.path, "/in/box?a=1&b=%20");
-    assert_eq!(received.version, Version::HTTP_11);
-    let mut names: Vec<&str> = received.headers.keys().map(HeaderName::as_str).collect();
+    let request = receiver.requests().pop().unwrap();
+    assert_eq!(request.method, http::Method::POST);
+    assert_eq!(request.path, "/in/box?a=1&b=%20");
+    assert_eq!(request.version, Version::HTTP_11);
+    let mut names: Vec<&str> = request.headers.keys().map(HeaderName::as_str).collect();
     names.sort_unstable();
     assert_eq!(names, ["content-length", "host", "webhook-id", "x-many"]);
-    assert_eq!(received.header("host"), receiver.address().to_string());
-    assert_eq!(received.headers.get_all("x-many").iter().collect::<Vec<_>>(), ["one", "two"]);
+    assert_eq!(request.header("host"), receiver.address().to_string());
+    assert_eq!(request.headers.get_all("x-many").iter().collect::<Vec<_>>(), ["one", "two"]);
 }
 
 #[tokio::test]
@@ -60,11 +61,11 @@ async fn framing_headers_cannot_be_overridden() {
     headers.insert("content-length", HeaderValue::from_static("1"));
     headers.insert("transfer-encoding", HeaderValue::from_static("chunked"));
     assert_status(&transport().post(Post { headers, ..post(&receiver.url()) }).await, 200);
-    let received = receiver.requests().pop().unwrap();
-    assert_eq!(received.header("host"), receiver.address().to_string());
-    assert_eq!(received.header("content-length"), "2");
-    assert_eq!(received.header("transfer-encoding"), "");
-    assert_eq!(received.body, "{}");
+    let request = receiver.requests().pop().unwrap();
+    assert_eq!(request.header("host"), receiver.address().to_string());
+    assert_eq!(request.header("content-length"), "2");
+    assert_eq!(request.header("transfer-encoding"), "");
+    assert_eq!(request.body, "{}");
 }
 
 #[tokio::test]
@@ -200,7 +201,8 @@ async fn a_kept_connection_that_the_receiver_closed_costs_nothing() {
 async fn a_request_handed_to_a_connection_that_is_just_closing_goes_to_another() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/", listener.local_addr().unwrap());
-    let (closed, has_closed) = std::sync::mpsc::channel();
+    let (taken, was_taken) = std::sync::mpsc::channel();
+    let (closed, was_closed) = std::sync::mpsc::channel();
     let receiver = std::thread::spawn(move || {
         for _ in 0..5 {
             let (mut tcp, _) = listener.accept().unwrap();
@@ -212,8 +214,7 @@ async fn a_request_handed_to_a_connection_that_is_just_closing_goes_to_another()
                 seen.extend_from_slice(&buffer[..count]);
             }
             tcp.write_all(b"HTTP/1.1 204 No Content\r\n\r\n").unwrap();
-            // The answer must be taken before the end is there, or the connection is not kept in the first place.
-            std::thread::sleep(Duration::from_millis(50));
+            was_taken.recv().unwrap();
             drop(tcp);
             closed.send(()).unwrap();
         }
@@ -221,7 +222,8 @@ async fn a_request_handed_to_a_connection_that_is_just_closing_goes_to_another()
     let transport = transport();
     for _ in 0..5 {
         assert_status(&transport.post(post(&url)).await, 204);
-        has_closed.recv().unwrap();
+        taken.send(()).unwrap();
+        was_closed.recv().unwrap();
     }
     receiver.join().unwrap();
 }

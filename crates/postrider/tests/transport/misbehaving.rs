@@ -58,6 +58,16 @@ async fn accepts_and_says_nothing() {
 }
 
 #[tokio::test]
+async fn accepts_and_reads_nothing() {
+    let hostile = Hostile::reads_nothing().await;
+    let body = bytes::Bytes::from(vec![b'b'; 64 * 1024 * 1024]);
+    let started = Instant::now();
+    let outcome = transport().post(Post { body, timeout: SHORT, ..post(&hostile.url()) }).await;
+    assert!(started.elapsed() < SHORT + SLACK);
+    assert_eq!(outcome, Outcome::Timeout { during: Phase::Waiting });
+}
+
+#[tokio::test]
 async fn headers_byte_by_byte() {
     let hostile = Hostile::drips_headers(Duration::from_millis(20)).await;
     let outcome = post_within(&transport(), &hostile.url(), SHORT).await;

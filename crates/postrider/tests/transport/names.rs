@@ -16,8 +16,8 @@ async fn a_name_leads_to_its_address() {
     let transport = Transport::new(asking(&server)).unwrap();
     let url = receiver.url_as("receiver.example.com");
     assert_status(&post_within(&transport, &url, AMPLE).await, 204);
-    let received = receiver.requests().pop().unwrap();
-    assert_eq!(received.header("host"), format!("receiver.example.com:{}", receiver.address().port()));
+    let request = receiver.requests().pop().unwrap();
+    assert_eq!(request.header("host"), format!("receiver.example.com:{}", receiver.address().port()));
     assert_eq!(server.asked("receiver.example.com"), 1);
 }
 
@@ -189,6 +189,18 @@ async fn the_next_address_is_tried_when_the_first_refuses() {
     let receiver = Receiver::answering(204).await;
     let transport = Transport::new(asking(&server)).unwrap();
     assert_status(&post_within(&transport, &receiver.url_as("two.example.com"), AMPLE).await, 204);
+}
+
+#[tokio::test]
+async fn the_next_address_is_tried_when_the_first_is_silent() {
+    let server = NameServer::replying(Reply::addresses(&["127.0.0.2", "127.0.0.1"])).await;
+    let receiver = Receiver::answering(204).await;
+    let port = receiver.address().port();
+    let _hole = Hostile::black_hole_at(format!("127.0.0.2:{port}").parse().unwrap()).await;
+    let transport = Transport::new(asking(&server)).unwrap();
+    // Far below the ten seconds that all addresses have together.
+    let outcome = post_within(&transport, &receiver.url_as("two.example.com"), Duration::from_secs(3)).await;
+    assert_status(&outcome, 204);
 }
 
 #[tokio::test]

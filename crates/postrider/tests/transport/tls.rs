@@ -128,13 +128,13 @@ async fn http2_is_spoken_where_it_is_offered_and_requests_share_a_connection() {
             tokio::spawn(async move { transport.post(post(&url)).await })
         })
         .collect();
-    let received = receiver.wait_for(11, AMPLE).await;
+    let requests = receiver.wait_for(11, AMPLE).await;
     assert_eq!(receiver.most_open_requests(), 10);
     gate.open();
     for posted in posts {
         assert_status(&posted.await.unwrap(), 204);
     }
-    assert!(received.iter().all(|request| request.version == Version::HTTP_2 && request.body == "{}"));
+    assert!(requests.iter().all(|request| request.version == Version::HTTP_2 && request.body == "{}"));
     assert_eq!(receiver.connections(), 1);
 }
 
