@@ -1,6 +1,7 @@
--- Identifiers sort by time, so the primary key read backwards is newest first.
+-- Identifiers sort by time, so the primary key read backwards is newest first. The first page begins below the highest
+-- identifier that there can be.
 select id, at, operator, action, subject, reason
 from postrider_audit
-where ?1 is null or id < ?1
+where id < ?1
 order by id desc
 limit ?2

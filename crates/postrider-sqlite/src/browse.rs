@@ -143,7 +143,7 @@ pub(crate) fn announcements_end(connection: &Connection) -> rusqlite::Result<Fee
 
 pub(crate) fn audit(connection: &Connection, page: &PageRequest) -> rusqlite::Result<Page<AuditEntry>> {
     let mut statement = connection.prepare_cached(include_str!("../sql/audit.sql"))?;
-    let after = page.cursor().map(|cursor| cursor.0);
+    let after = page.cursor().map_or(Uuid::max(), |cursor| cursor.0);
     let entry = |row: &Row<'_>| {
         Ok(AuditEntry {
             id: row.get("id")?,

@@ -122,11 +122,11 @@ fn take(
     let mut taken = 0;
     while let Some(row) = rows.next()? {
         let delivery_id: Uuid = row.get("delivery_id")?;
-        let token = Uuid::new_v4();
+        let lease_token = Uuid::new_v4();
         let endpoint_id: Option<Uuid> = row.get("endpoint_id")?;
-        grant.execute(params![delivery_id, request.worker.as_str(), token, lease_until])?;
+        grant.execute(params![delivery_id, request.worker.as_str(), lease_token, lease_until])?;
         claims.push(Claim {
-            lease: Lease { delivery_id: DeliveryId::from_uuid(delivery_id), token: LeaseToken(token) },
+            lease: Lease { delivery_id: DeliveryId::from_uuid(delivery_id), token: LeaseToken(lease_token) },
             lane: lane.lane.clone(),
             tenant: row.get("tenant")?,
             event_id: EventId::from_uuid(row.get("event_id")?),

@@ -4,6 +4,8 @@
 //! migrates and the others find it done. What has been applied is never altered: a different text under an applied
 //! version, or a version that this program does not know, is refused, because going on would be a guess.
 
+use std::fmt::Write;
+
 use postrider::{StoreError, StoreErrorCode};
 use rusqlite::{Connection, OptionalExtension, params};
 use sha2::{Digest, Sha256};
@@ -30,7 +32,10 @@ create table if not exists postrider_migrations (
 
 impl Migration {
     fn sha256(&self) -> String {
-        Sha256::digest(self.sql).iter().map(|byte| format!("{byte:02x}")).collect()
+        Sha256::digest(self.sql).iter().fold(String::new(), |mut text, byte| {
+            let _ = write!(text, "{byte:02x}");
+            text
+        })
     }
 }
 

@@ -193,7 +193,7 @@ pub(crate) fn retain(
     retained.next = old.last().filter(|(_, at, _)| is_full && *at < before).map(|(id, ..)| EventId::from_uuid(*id));
     // The last step leaves no old announcement behind; the others keep their share of the work bounded.
     let mut announcements = connection.prepare_cached(include_str!("../sql/retain_announcements.sql"))?;
-    let share = i64::from(limit.max(100)) * 10;
-    while announcements.execute(params![before, share])? as i64 == share && retained.next.is_none() {}
+    let share = limit.max(100).saturating_mul(10);
+    while announcements.execute(params![before, share])? == share as usize && retained.next.is_none() {}
     Ok(retained)
 }

@@ -13,7 +13,7 @@ pub(crate) fn make_ready(session: &mut Session, id: DeliveryId) -> rusqlite::Res
     Ok(())
 }
 
-/// Lets a delivery wait until `due_at`, which is its next_attempt_at.
+/// Lets a delivery wait until `due_at`, which is its `next_attempt_at`.
 pub(crate) fn schedule(session: &Session, id: DeliveryId, due_at: Micros) -> rusqlite::Result<()> {
     session.connection.prepare_cached(include_str!("../sql/schedule.sql"))?.execute(params![due_at, id.as_uuid()])?;
     Ok(())

@@ -51,9 +51,11 @@ impl Signal {
     pub(crate) async fn wait(&self, writer: &Writer, timeout: Duration) {
         let deadline = Instant::now() + timeout.min(Duration::from_hours(1));
         let mut happened = self.happened.subscribe();
+        // Looked at once: another waiter that is woken first, and attends to it, must not hide it from this one.
+        let attended = self.attended.load(Ordering::SeqCst);
         loop {
             let look_at = (Instant::now() + LOOK_EVERY).min(deadline);
-            let unattended = happened.wait_for(|count| *count != self.attended.load(Ordering::SeqCst));
+            let unattended = happened.wait_for(|count| *count != attended);
             if timeout_at(look_at, unattended).await.is_ok() || Instant::now() >= deadline {
                 return;
             }

@@ -168,7 +168,7 @@ trait Job: Send {
 type Outcome<T, E> = Result<Result<T, E>, Box<dyn Any + Send>>;
 
 struct Work<F, T, E> {
-    work: Option<F>,
+    to_do: Option<F>,
     outcome: Option<Outcome<T, E>>,
     reply: oneshot::Sender<Outcome<T, E>>,
 }
@@ -180,7 +180,7 @@ where
     E: From<StoreError> + Send,
 {
     fn run(&mut self, session: &mut Session) {
-        let work = self.work.take().expect("work is run once");
+        let work = self.to_do.take().expect("work is run once");
         session.now = session.clock.now();
         let run = AssertUnwindSafe(|| session.in_savepoint(&Savepoint::WORK, work));
         self.outcome = Some(catch_unwind(run));
@@ -241,7 +241,7 @@ impl Writer {
         E: From<StoreError> + Send + 'static,
     {
         let (reply, answer) = oneshot::channel();
-        self.send(Message::Work(Box::new(Work { work: Some(work), outcome: None, reply }))).await?;
+        self.send(Message::Work(Box::new(Work { to_do: Some(work), outcome: None, reply }))).await?;
         match answer.await {
             Ok(Ok(result)) => result,
             Ok(Err(panic)) => resume_unwind(panic),
@@ -339,7 +339,9 @@ fn run_group(session: &mut Session, group: Vec<Box<dyn Job>>) {
         ran.push(job);
         if session.connection.is_autocommit() {
             let given_up = transaction_was_given_up();
-            ran.drain(..).for_each(|job| job.answer(Err(&given_up)));
+            for job in ran.drain(..) {
+                job.answer(Err(&given_up));
+            }
         }
     }
     if ran.is_empty() {
@@ -353,13 +355,17 @@ fn run_group(session: &mut Session, group: Vec<Box<dyn Job>>) {
             if std::mem::take(&mut session.announced) {
                 session.wake.announced.happened();
             }
-            ran.into_iter().for_each(|job| job.answer(Ok(())));
+            for job in ran {
+                job.answer(Ok(()));
+            }
         }
         Err(error) => {
             if !session.connection.is_autocommit() {
                 let _ = session.control("rollback");
             }
-            ran.into_iter().for_each(|job| job.answer(Err(&error)));
+            for job in ran {
+                job.answer(Err(&error));
+            }
         }
     }
 }

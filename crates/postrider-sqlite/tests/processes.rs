@@ -1,0 +1,250 @@
+//! Several processes on one file: who may dispatch, who is woken, and what a crash leaves behind.
+//!
+//! A test that needs a second process runs itself again, and acts as that process when it finds itself told so.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use postrider::store::{ClaimRequest, Recovered};
+use postrider::{DeliveryFilter, EventId, NewEvent, Store, StoreErrorCode, WorkerId};
+use postrider_sqlite::rusqlite::Connection;
+use postrider_sqlite::testing::TestDatabase;
+use postrider_sqlite::{SqliteStore, SqliteTransaction};
+
+const CHILD: &str = "POSTRIDER_TEST_CHILD_DATABASE";
+/// What a child says begins with this, to tell it from what the test harness prints.
+const SAYS: &str = "child says ";
+
+fn as_child() -> Option<PathBuf> {
+    std::env::var_os(CHILD).map(PathBuf::from)
+}
+
+fn say(what: &str) {
+    println!("\n{SAYS}{what}");
+    std::io::stdout().flush().unwrap();
+}
+
+struct Process {
+    child: Child,
+    said: Box<dyn Iterator<Item = String>>,
+}
+
+impl Process {
+    fn start(test: &str, database: &Path) -> Self {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", test, "--nocapture", "--test-threads=1"])
+            .env(CHILD, database)
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+        let said = lines.filter_map(|line| line.strip_prefix(SAYS).map(str::to_owned));
+        Self { child, said: Box::new(said) }
+    }
+
+    fn hears(&mut self) -> String {
+        self.said.next().expect("the child goes on until it is killed")
+    }
+
+    /// With SIGKILL: the process does not get to do anything more.
+    fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn event() -> NewEvent {
+    NewEvent::new("invoice.paid", r#"{"invoice":"in_42"}"#).to("https://hooks.example.com/billing")
+}
+
+fn claim_as(worker: &WorkerId) -> ClaimRequest {
+    ClaimRequest {
+        worker: worker.clone(),
+        lease: Duration::from_secs(600),
+        limit: 10,
+        lane_limit: 10,
+        in_flight: Vec::new(),
+        after: None,
+    }
+}
+
+#[tokio::test]
+async fn a_process_killed_in_mid_transaction_loses_nothing_that_was_acknowledged() {
+    if let Some(path) = as_child() {
+        return enqueue_until_killed(&path).await;
+    }
+    let database = TestDatabase::create().await;
+    let name = "a_process_killed_in_mid_transaction_loses_nothing_that_was_acknowledged";
+    let mut process = Process::start(name, database.path());
+    let mut acknowledged = Vec::new();
+    loop {
+        match process.hears().as_str() {
+            "in the midst of a transaction" => break,
+            id => acknowledged.push(id.parse::<EventId>().unwrap()),
+        }
+    }
+    process.kill();
+    assert_eq!(acknowledged.len(), 25);
+    for id in &acknowledged {
+        let event = database.store().event(*id).await.unwrap().expect("an acknowledged event is there");
+        assert_eq!(event.deliveries.len(), 1);
+    }
+    assert_eq!(database.store().count_deliveries(&DeliveryFilter::default()).await.unwrap(), 25, "and nothing else");
+    let connection = Connection::open(database.path()).unwrap();
+    let check: String = connection.query_row("pragma integrity_check", [], |row| row.get(0)).unwrap();
+    assert_eq!(check, "ok");
+    let rows: i64 = connection.query_row("select count(*) from invoices", [], |row| row.get(0)).unwrap();
+    assert_eq!(rows, 0, "the application's own row went with the transaction");
+    database.store().enqueue(vec![event()]).await.expect("the dead process holds no lock");
+}
+
+async fn enqueue_until_killed(path: &Path) {
+    let store = SqliteStore::open(path).unwrap();
+    for _ in 0..25 {
+        say(&store.enqueue(vec![event()]).await.unwrap()[0].event_id().to_string());
+    }
+    let create = |tx: &mut SqliteTransaction<'_>| {
+        tx.connection().execute_batch("create table invoices (id text)")?;
+        Ok::<_, Box<dyn std::error::Error + Send + Sync>>(())
+    };
+    store.transaction(create).await.unwrap();
+    let never_ends = |tx: &mut SqliteTransaction<'_>| {
+        tx.enqueue(event())?;
+        tx.connection().execute("insert into invoices values ('in_1')", [])?;
+        say("in the midst of a transaction");
+        loop {
+            std::thread::park();
+        }
+        #[expect(unreachable_code, reason = "tells the closure's type")]
+        Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+    };
+    store.transaction(never_ends).await.unwrap();
+}
+
+#[tokio::test]
+async fn one_process_dispatches_and_when_it_is_killed_the_next_takes_over_its_leases_at_once() {
+    if let Some(path) = as_child() {
+        return dispatch_until_killed(&path).await;
+    }
+    let database = TestDatabase::create().await;
+    let store = database.store();
+    let enqueued = store.enqueue(vec![event()]).await.unwrap();
+    let name = "one_process_dispatches_and_when_it_is_killed_the_next_takes_over_its_leases_at_once";
+    let mut process = Process::start(name, database.path());
+    assert_eq!(process.hears(), "claimed 1");
+
+    let worker = WorkerId::new("successor").unwrap();
+    let error = store.start_dispatching(&worker).await.unwrap_err();
+    assert_eq!(error.code, StoreErrorCode::Locked);
+    let process_id = format!("process {}", process.child.id());
+    assert!(error.message.contains(&process_id) && error.message.contains("postrider.db.lock"), "{error}");
+    assert_eq!(store.recover(10, 5).await.unwrap(), Recovered::default(), "its lease is good for ten minutes");
+
+    process.kill();
+    let _guard = store.start_dispatching(&worker).await.unwrap();
+    assert_eq!(store.recover(10, 5).await.unwrap(), Recovered { returned: 1, dead: 0 });
+    let detail = store.delivery(enqueued[0].deliveries()[0].id).await.unwrap().unwrap();
+    assert_eq!(detail.delivery.abandoned_count, 1);
+    assert_eq!(store.claim(&claim_as(&worker)).await.unwrap().claims.len(), 1);
+}
+
+async fn dispatch_until_killed(path: &Path) {
+    let store = SqliteStore::open(path).unwrap();
+    let worker = WorkerId::new("predecessor").unwrap();
+    let _guard = store.start_dispatching(&worker).await.unwrap();
+    let claimed = store.claim(&claim_as(&worker)).await.unwrap().claims.len();
+    say(&format!("claimed {claimed}"));
+    loop {
+        std::thread::park();
+    }
+}
+
+#[tokio::test]
+async fn a_second_dispatcher_is_refused_until_the_first_lets_go() {
+    let database = TestDatabase::create().await;
+    let other = SqliteStore::open(database.path()).unwrap();
+    let worker = WorkerId::random();
+    let guard = database.store().start_dispatching(&worker).await.unwrap();
+    for store in [database.store(), &other] {
+        let error = store.start_dispatching(&worker).await.unwrap_err();
+        assert_eq!(error.code, StoreErrorCode::Locked, "{error}");
+    }
+    drop(guard);
+    let _guard = other.start_dispatching(&worker).await.unwrap();
+}
+
+#[tokio::test]
+async fn starting_to_dispatch_leaves_alone_what_this_process_has_claimed() {
+    let database = TestDatabase::create().await;
+    let store = database.store();
+    store.enqueue(vec![event()]).await.unwrap();
+    let (mine, next) = (WorkerId::random(), WorkerId::random());
+    let claimed = store.claim(&claim_as(&mine)).await.unwrap();
+    let _guard = store.start_dispatching(&next).await.unwrap();
+    assert_eq!(store.recover(10, 5).await.unwrap(), Recovered::default());
+    let leases = [claimed.claims[0].lease];
+    assert_eq!(store.renew(&mine, &leases, Duration::from_secs(60)).await.unwrap(), leases);
+}
+
+/// How long a wake-up may take before the test calls it missing; far less than what the waits are told.
+const PROMPTLY: Duration = Duration::from_secs(5);
+
+#[tokio::test]
+async fn a_commit_through_another_handle_wakes_whoever_waits() {
+    let database = TestDatabase::create().await;
+    let (store, other) = (database.store(), SqliteStore::open(database.path()).unwrap());
+    let worker = WorkerId::random();
+    assert!(store.claim(&claim_as(&worker)).await.unwrap().claims.is_empty());
+    let began = Instant::now();
+    let (enqueued, ()) = tokio::join!(other.enqueue(vec![event()]), store.wait_ready(Duration::from_secs(60)));
+    enqueued.unwrap();
+    assert!(began.elapsed() < PROMPTLY, "{:?}", began.elapsed());
+    let id = store.claim(&claim_as(&worker)).await.unwrap().claims[0].lease.delivery_id;
+
+    let place = store.announcements_end().await.unwrap();
+    assert!(store.announcements(&place, 10).await.unwrap().announcements.is_empty());
+    let operator = postrider::store::Operator("olga".to_owned());
+    let began = Instant::now();
+    let (cancelled, ()) =
+        tokio::join!(other.cancel(id, "a test", &operator), store.wait_announced(Duration::from_secs(60)));
+    cancelled.unwrap();
+    assert!(began.elapsed() < PROMPTLY, "{:?}", began.elapsed());
+    assert_eq!(store.announcements(&place, 10).await.unwrap().announcements.len(), 1);
+}
+
+#[tokio::test]
+async fn what_happened_between_a_claim_and_a_wait_ends_the_wait_at_once() {
+    let database = TestDatabase::create().await;
+    let store = database.store();
+    let worker = WorkerId::random();
+    store.claim(&claim_as(&worker)).await.unwrap();
+    store.enqueue(vec![event()]).await.unwrap();
+    let began = Instant::now();
+    store.wait_ready(Duration::from_secs(60)).await;
+    assert!(began.elapsed() < PROMPTLY, "{:?}", began.elapsed());
+}
+
+#[tokio::test]
+async fn a_wait_in_which_nothing_happens_lasts_as_long_as_it_was_told() {
+    let database = TestDatabase::create().await;
+    let store = database.store();
+    let worker = WorkerId::random();
+    store.enqueue(vec![event()]).await.unwrap();
+    let claims = store.claim(&claim_as(&worker)).await.unwrap().claims;
+    let began = Instant::now();
+    // Renewing is a commit of our own, in which nothing becomes ready.
+    let leases = [claims[0].lease];
+    let told = Duration::from_millis(300);
+    let (renewed, ()) = tokio::join!(store.renew(&worker, &leases, Duration::from_secs(900)), store.wait_ready(told));
+    assert_eq!(renewed.unwrap().len(), 1);
+    assert!(began.elapsed() >= told, "{:?}", began.elapsed());
+}

@@ -1,0 +1,105 @@
+//! No statement on the path of a delivery reads a table from end to end: the cost of a claim, a settle or a promotion
+//! does not depend on how much has been delivered, is waiting, or is scheduled.
+
+use std::path::Path;
+
+use postrider_sqlite::rusqlite::{Connection, StatementStatus};
+use postrider_sqlite::testing::TestDatabase;
+
+/// Statements that do read a whole table, and why they may.
+const MAY_SCAN: &[(&str, &str)] = &[
+    // As many rows as there are deliveries in flight.
+    ("recover.sql", "SCAN postrider_leases"),
+    ("recover_left_behind.sql", "SCAN postrider_leases"),
+    // The first rows of its key, with a limit.
+    ("retain_announcements.sql", "SCAN postrider_announcements"),
+    // Operators' bulk retries begin at the places, which are small beside the history.
+    ("retry_matching.sql", "SCAN postrider_dead_letters"),
+    ("retry_matching.sql", "SCAN postrider_scheduled"),
+    ("retry_matching.sql", "SCAN postrider_deliveries USING COVERING INDEX postrider_deliveries_cancelled"),
+    ("deliveries.sql", "SCAN d"),
+    // SQLite's own list of counters: one row for each table that has one.
+    ("announcements_end.sql", "SCAN sqlite_sequence"),
+    // Counting is reading.
+    ("count_deliveries.sql", "SCAN d"),
+    ("overview.sql", "SCAN postrider_deliveries"),
+    ("overview_places.sql", "SCAN r"),
+    ("overview_places.sql", "SCAN l"),
+    ("overview_places.sql", "SCAN s"),
+    ("overview_places.sql", "SCAN due"),
+];
+
+fn plan(connection: &Connection, sql: &str) -> Vec<String> {
+    let mut statement = connection.prepare(&format!("explain query plan {sql}")).unwrap();
+    let count = statement.parameter_count();
+    let nothing = postrider_sqlite::rusqlite::params_from_iter(std::iter::repeat_n(None::<i64>, count));
+    statement.query_map(nothing, |row| row.get("detail")).unwrap().map(Result::unwrap).collect()
+}
+
+#[tokio::test]
+async fn no_statement_reads_a_whole_table_but_those_that_may() {
+    let database = TestDatabase::create().await;
+    let connection = Connection::open(database.path()).unwrap();
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("sql");
+    let mut seen = 0;
+    let mut unused = MAY_SCAN.to_vec();
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_str().unwrap().to_owned();
+        let sql = std::fs::read_to_string(&path).unwrap();
+        assert!(sql.starts_with("-- "), "{name} says first why it is shaped so");
+        for line in plan(&connection, &sql.replace("{conditions}", "true")) {
+            let is_this = |(file, step): &(&str, &str)| *file == name && line.starts_with(step);
+            let may = MAY_SCAN.iter().any(is_this);
+            unused.retain(|exception| !is_this(exception));
+            assert!(!line.starts_with("SCAN") || line == "SCAN CONSTANT ROW" || may, "{name}: {line}");
+        }
+        seen += 1;
+    }
+    assert!(seen > 40, "the statements were found");
+    assert!(unused.is_empty(), "exceptions that nobody needs: {unused:#?}");
+}
+
+#[tokio::test]
+async fn filters_are_served_by_their_indexes() {
+    let database = TestDatabase::create().await;
+    let connection = Connection::open(database.path()).unwrap();
+    let listing = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("sql/deliveries.sql")).unwrap();
+    for (conditions, index) in [
+        ("true and d.tenant = :tenant", "SEARCH d USING INDEX postrider_deliveries_by_tenant (tenant=?)"),
+        ("true and d.tenant = :tenant and d.id < :after", "postrider_deliveries_by_tenant (tenant=? AND id<?)"),
+        ("true and d.endpoint_id = :endpoint", "postrider_deliveries_by_endpoint (endpoint_id=?)"),
+        ("true and d.event_id = :event", "postrider_deliveries_by_event (event_id=?)"),
+        ("true and d.status = 'cancelled'", "postrider_deliveries_cancelled"),
+        (
+            "true and d.status = 'dead' and d.id in (select delivery_id from postrider_dead_letters)",
+            "SEARCH d USING PRIMARY KEY (id=?)",
+        ),
+        ("true and d.created_at >= :since and d.id >= :first", "SEARCH d USING PRIMARY KEY (id>?)"),
+    ] {
+        let plan = plan(&connection, &listing.replace("{conditions}", conditions));
+        assert!(plan[0].contains(index), "{conditions}: {plan:#?}");
+    }
+}
+
+/// A lane of 100,000 costs a claim no more than a lane of one.
+#[tokio::test]
+async fn stepping_over_a_lane_does_not_read_it() {
+    let database = TestDatabase::create().await;
+    let mut connection = Connection::open(database.path()).unwrap();
+    let transaction = connection.transaction().unwrap();
+    for (lane, rows) in [("a", 100_000), ("b", 1), ("c", 1)] {
+        let fill = "with recursive n (n) as (select 1 union all select n + 1 from n where n < ?2)
+                    insert into postrider_ready select ?1, n, randomblob(16) from n";
+        transaction.execute(fill, (lane, rows)).unwrap();
+    }
+    transaction.commit().unwrap();
+    let sql = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("sql/claim_next_lane.sql")).unwrap();
+    let mut statement = connection.prepare(&sql).unwrap();
+    for (after, lane) in [("", "a"), ("a", "b"), ("b", "c")] {
+        let found: String = statement.query_row([after], |row| row.get(0)).unwrap();
+        assert_eq!(found, lane);
+        let steps = statement.reset_status(StatementStatus::VmStep);
+        assert!(steps < 50, "{steps} steps from `{after}` to `{lane}`");
+    }
+}
