@@ -1,0 +1,18 @@
+//! What must hold for the repository as a whole, and for no crate alone.
+//!
+//! Each rule is a function from values to complaints, with a unit test that shows it a bad sample; the test targets
+//! beside this crate apply the rules to the real repository. A complaint is a sentence that names the place.
+
+pub mod cargo;
+pub mod files;
+pub mod graph;
+pub mod licences;
+pub mod manifests;
+pub mod markdown;
+pub mod sql;
+pub mod words;
+
+/// Fails with all complaints at once, since repairing one by one costs a run each.
+pub fn assert_none(complaints: &[String]) {
+    assert!(complaints.is_empty(), "{} complaints:\n{}", complaints.len(), complaints.join("\n"));
+}
