@@ -3,13 +3,14 @@
 //! It adds nothing of its own, so a test that uses it still runs on the real database. It also writes down which leases
 //! were claimed, renewed and settled, in order.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use postrider::store::{
-    Action, Announced, AuditEntry, ClaimRequest, Claimed, FeedPlace, Operator, Overview, Promoted, Recovered, Retained,
+    Action, Announced, AuditEntry, ClaimRequest, Claimed, DispatchGuard, FeedPlace, Operator, Overview, Promoted, Recovered, Retained,
     Settle, Settlement,
 };
 use postrider::{
@@ -39,6 +40,8 @@ pub enum Fault {
     LoseAnswer,
     /// It never returns, and never takes effect.
     Hang,
+    /// It takes effect at once, and the answer comes this much later.
+    DelayAnswer(Duration),
 }
 
 /// Something that passed through.
@@ -62,18 +65,36 @@ pub enum Seen {
 pub struct FaultyStore {
     store: Arc<dyn Store>,
     faults: Mutex<HashMap<Call, (Fault, u32)>>,
+    poisoned: Mutex<HashSet<DeliveryId>>,
+    refused: AtomicU32,
     seen: Mutex<Vec<Seen>>,
 }
 
 impl FaultyStore {
     /// A wire to this store, with no faults.
     pub fn new(store: Arc<dyn Store>) -> Arc<Self> {
-        Arc::new(Self { store, faults: Mutex::default(), seen: Mutex::default() })
+        let (faults, poisoned, seen) = (Mutex::default(), Mutex::default(), Mutex::default());
+        Arc::new(Self { store, faults, poisoned, refused: AtomicU32::new(0), seen })
     }
 
     /// The next `times` calls go wrong like this.
     pub fn inject(&self, call: Call, fault: Fault, times: u32) {
         self.faults.lock().unwrap().insert(call, (fault, times));
+    }
+
+    /// The answers of the next `times` calls come this much later.
+    pub fn delay_answers(&self, call: Call, by: Duration, times: u32) {
+        self.inject(call, Fault::DelayAnswer(by), times);
+    }
+
+    /// Settles that name this delivery fail as if its row were damaged.
+    pub fn poison(&self, id: DeliveryId) {
+        self.poisoned.lock().unwrap().insert(id);
+    }
+
+    /// How many calls did not reach the store.
+    pub fn refused(&self) -> u32 {
+        self.refused.load(Ordering::Relaxed)
     }
 
     /// All calls go through from now on.
@@ -109,7 +130,15 @@ impl FaultyStore {
     ) -> Result<T, StoreError> {
         match self.next_fault(call) {
             None => through.await,
-            Some(Fault::Refuse(code)) => Err(StoreError::new(code, "the wire is cut")),
+            Some(Fault::Refuse(code)) => {
+                self.refused.fetch_add(1, Ordering::Relaxed);
+                Err(StoreError::new(code, "the wire is cut"))
+            }
+            Some(Fault::DelayAnswer(by)) => {
+                let answer = through.await;
+                tokio::time::sleep(by).await;
+                answer
+            }
             Some(Fault::LoseAnswer) => {
                 through.await?;
                 Err(StoreError::new(StoreErrorCode::Unavailable, "the answer was lost"))
@@ -125,7 +154,7 @@ impl Store for FaultyStore {
         self.store.enqueue(events).await
     }
 
-    async fn start_dispatching(&self, worker: &WorkerId) -> Result<(), StoreError> {
+    async fn start_dispatching(&self, worker: &WorkerId) -> Result<DispatchGuard, StoreError> {
         self.store.start_dispatching(worker).await
     }
 
@@ -142,6 +171,9 @@ impl Store for FaultyStore {
     }
 
     async fn settle(&self, worker: &WorkerId, settles: &[Settle]) -> Result<Vec<Settlement>, StoreError> {
+        if settles.iter().any(|settle| self.poisoned.lock().unwrap().contains(&settle.lease.delivery_id)) {
+            return Err(StoreError::new(StoreErrorCode::Internal, "a damaged row"));
+        }
         let settlements = self.pass(Call::Settle, self.store.settle(worker, settles)).await?;
         self.saw(Seen::Settled(settles.iter().map(|settle| settle.lease).collect()));
         Ok(settlements)

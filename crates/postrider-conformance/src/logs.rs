@@ -1,9 +1,9 @@
 //! What was logged, for tests that look at it: every line at every level, formatted as people would see it.
 
 use std::io::{self, Write};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use tracing::Subscriber;
+use tracing::{Dispatch, Subscriber};
 use tracing::instrument::WithSubscriber;
 use tracing::subscriber::DefaultGuard;
 use tracing_subscriber::fmt::MakeWriter;
@@ -22,6 +22,7 @@ impl Logs {
 
     /// The subscriber that writes here.
     pub fn subscriber(&self) -> impl Subscriber + Send + Sync + 'static {
+        keep_a_second_subscriber();
         tracing_subscriber::fmt()
             .with_max_level(tracing::Level::TRACE)
             .with_ansi(false)
@@ -51,6 +52,14 @@ impl Logs {
         let text = self.text();
         text.lines().filter(|line| parts.iter().all(|part| line.contains(part))).map(str::to_owned).collect()
     }
+}
+
+/// While there is just one subscriber, `tracing` asks only the current thread's whether a line that is reached for the
+/// first time is of interest, and remembers a no for every thread. Other tests' threads have none, so their no would
+/// silence the line here too. With a second subscriber it asks all of them.
+fn keep_a_second_subscriber() {
+    static SECOND: OnceLock<Dispatch> = OnceLock::new();
+    SECOND.get_or_init(|| Dispatch::new(tracing_subscriber::fmt().with_writer(io::sink).finish()));
 }
 
 impl Write for Logs {

@@ -1,0 +1,164 @@
+//! How much a dispatcher does at a time, and what one destination can do to the others.
+
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use postrider::{Dispatcher, DeliveryStatus, EndpointSettings, EndpointStatus, NewEvent, Secret};
+use std::sync::Arc;
+
+use super::{Running, all_become, becomes, dispatcher, endpoint_at, enqueue_for};
+use crate::faulty::{FaultyStore, Seen};
+use crate::receiver::{Answer, Gate, Hostile, Receiver};
+use crate::trial::Trial;
+use crate::wait::PATIENCE;
+
+/// A receiver that answers when the gate is opened.
+async fn gated(gate: &Gate) -> Receiver {
+    let gate = gate.clone();
+    Receiver::start(move |_, _| Answer::status(200).after(&gate)).await
+}
+
+pub async fn no_more_attempts_are_under_way_than_allowed(t: &Trial) {
+    let gate = Gate::new();
+    let receivers = [gated(&gate).await, gated(&gate).await, gated(&gate).await];
+    let mut ids = Vec::new();
+    for receiver in &receivers {
+        ids.extend(enqueue_for(t, receiver, 10).await);
+    }
+    let running = Running::start(dispatcher(&t.store, "w1").max_in_flight(7));
+    let open = || receivers.iter().map(Receiver::open_requests).sum::<usize>();
+    crate::eventually("7 to be under way", PATIENCE, || async { (open() == 7).then_some(()) }).await;
+    assert_eq!(t.overview().await.in_flight, 7, "nothing is claimed that has no slot");
+    gate.open();
+    all_become(t, &ids, DeliveryStatus::Delivered).await;
+    let most: usize = receivers.iter().map(Receiver::most_open_requests).sum();
+    assert!(most <= 21 && receivers.iter().all(|receiver| receiver.most_open_requests() <= 7));
+    running.stop().await;
+}
+
+pub async fn no_more_attempts_go_to_one_destination_than_allowed(t: &Trial) {
+    let gate = Gate::new();
+    let receiver = gated(&gate).await;
+    let ids = enqueue_for(t, &receiver, 12).await;
+    let running = Running::start(dispatcher(&t.store, "w1").max_in_flight_per_destination(3));
+    receiver.wait_until("3 to be under way", PATIENCE, |receiver| receiver.open_requests() == 3).await;
+    // A healthy neighbour is served meanwhile, so claims go on, and still no fourth goes out.
+    let neighbour = Receiver::answering(200).await;
+    let neighbours = enqueue_for(t, &neighbour, 20).await;
+    all_become(t, &neighbours, DeliveryStatus::Delivered).await;
+    assert_eq!(receiver.request_count(), 3);
+    gate.open();
+    all_become(t, &ids, DeliveryStatus::Delivered).await;
+    assert_eq!(receiver.most_open_requests(), 3);
+    running.stop().await;
+}
+
+pub async fn an_endpoints_own_limit_is_kept(t: &Trial) {
+    let gate = Gate::new();
+    let receiver = gated(&gate).await;
+    let settings = EndpointSettings {
+        secrets: vec![Secret::generate()],
+        max_in_flight: NonZeroU32::new(2),
+        ..EndpointSettings::default()
+    };
+    endpoint_at(t, &receiver, settings).await;
+    let enqueued = t.enqueue_all(vec![NewEvent::new("invoice.paid", "{}"); 9]).await;
+    let ids: Vec<_> = enqueued.iter().map(|enqueued| enqueued.deliveries()[0].id).collect();
+    let running = Running::start(dispatcher(&t.store, "w1"));
+    receiver.wait_until("2 to be under way", PATIENCE, |receiver| receiver.open_requests() == 2).await;
+    gate.open();
+    all_become(t, &ids, DeliveryStatus::Delivered).await;
+    assert_eq!(receiver.most_open_requests(), 2);
+    running.stop().await;
+}
+
+pub async fn a_claim_never_asks_for_more_than_the_free_slots(t: &Trial) {
+    const SLOTS: usize = 8;
+    let wire = FaultyStore::new(Arc::clone(&t.store));
+    let receiver = Receiver::answering(200).await;
+    let ids = enqueue_for(t, &receiver, 100).await;
+    let store = wire.clone() as Arc<dyn postrider::Store>;
+    let running = Running::start(dispatcher(&store, "w1").max_in_flight(8));
+    all_become(t, &ids, DeliveryStatus::Delivered).await;
+    running.stop().await;
+    let mut held = 0;
+    for seen in wire.seen() {
+        match seen {
+            Seen::Claimed { limit, leases } => {
+                assert!(limit as usize <= SLOTS - held, "asked for {limit} while {held} of {SLOTS} slots were taken");
+                held += leases.len();
+            }
+            Seen::Settled(leases) => held -= leases.len(),
+            Seen::Renewing(_) => {}
+        }
+    }
+    assert_eq!(held, 0);
+}
+
+pub async fn p15_a_black_hole_does_not_hold_up_the_others(t: &Trial) {
+    let black_hole = Hostile::black_hole().await;
+    let event = NewEvent::new("invoice.paid", "{}").to(black_hole.url());
+    t.enqueue_all(vec![event; 200]).await;
+    let running = Running::start(dispatcher(&t.store, "w1").max_in_flight(16).max_in_flight_per_destination(4));
+    let mut healthy = Vec::new();
+    for _ in 0..5 {
+        healthy.push(Receiver::answering(200).await);
+    }
+    for receiver in &healthy {
+        let ids = enqueue_for(t, receiver, 20).await;
+        all_become(t, &ids, DeliveryStatus::Delivered).await;
+    }
+    let overview = t.overview().await;
+    assert_eq!(overview.delivered, 100);
+    assert_eq!((overview.pending, overview.in_flight), (200, 4), "the black hole holds its own slots and no other");
+    // Its attempts would take their whole timeout; this ends them.
+    running.crash().await;
+}
+
+pub async fn a_paused_endpoint_keeps_its_backlog_until_it_is_resumed(t: &Trial) {
+    let receiver = Receiver::answering(200).await;
+    let secrets = vec![Secret::generate()];
+    let endpoint = endpoint_at(t, &receiver, EndpointSettings { secrets, ..EndpointSettings::default() }).await;
+    t.set_endpoint(endpoint.id, EndpointStatus::Paused).await;
+    let waiting = t.enqueue(NewEvent::new("invoice.paid", "{}")).await.deliveries()[0].id;
+    let running = Running::start(dispatcher(&t.store, "w1"));
+    let neighbour = Receiver::answering(200).await;
+    let other = enqueue_for(t, &neighbour, 1).await[0];
+    becomes(t, other, DeliveryStatus::Delivered).await;
+    assert_eq!(t.delivery(waiting).await.status, DeliveryStatus::Pending);
+    t.set_endpoint(endpoint.id, EndpointStatus::Active).await;
+    becomes(t, waiting, DeliveryStatus::Delivered).await;
+    running.stop().await;
+}
+
+pub async fn a_dispatcher_that_is_disabled_delivers_nothing_and_enqueueing_works(t: &Trial) {
+    let receiver = Receiver::answering(200).await;
+    let disabled = Running::start(dispatcher(&t.store, "w1").enabled(false));
+    let id = enqueue_for(t, &receiver, 1).await[0];
+    let totals = disabled.stop().await;
+    assert_eq!((totals.claimed, receiver.request_count()), (0, 0));
+    assert_eq!(t.delivery(id).await.status, DeliveryStatus::Pending);
+    let enabled = Running::start(dispatcher(&t.store, "w1"));
+    becomes(t, id, DeliveryStatus::Delivered).await;
+    enabled.stop().await;
+}
+
+pub async fn settings_that_cannot_hold_are_refused_by_name(t: &Trial) {
+    let builder = || Dispatcher::builder(Arc::clone(&t.store));
+    let zero = Duration::ZERO;
+    for (name, built) in [
+        ("lease", builder().lease(Duration::from_millis(100)).build()),
+        ("poll_interval", builder().poll_interval(zero).build()),
+        ("timeout", builder().timeout(zero).build()),
+        ("connect_timeout", builder().connect_timeout(zero).build()),
+        ("max_in_flight", builder().max_in_flight(0).build()),
+        ("max_in_flight_per_destination", builder().max_in_flight_per_destination(0).build()),
+        ("max_abandoned", builder().max_abandoned(0).build()),
+        ("kept_response_bytes", builder().kept_response_bytes(usize::MAX).build()),
+        ("drain_timeout", builder().drain_timeout(Duration::from_hours(25)).build()),
+    ] {
+        let error = built.unwrap_err().to_string();
+        assert!(error.starts_with(name), "{name}: {error}");
+    }
+    builder().build().unwrap();
+}

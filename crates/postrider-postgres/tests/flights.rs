@@ -1,0 +1,7 @@
+//! The dispatcher's cases, stamped out for Postgres.
+
+mod subject;
+
+use subject::open;
+
+postrider_conformance::flights!(open);
