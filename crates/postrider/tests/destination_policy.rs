@@ -1,5 +1,7 @@
 //! What `allowed_hosts`, `allowed_networks` and `require_https` open and close, and what is said about it.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests fail the test that calls them")]
+
 use std::net::IpAddr;
 
 use postrider::destination::{Explanation, Rule};

@@ -1,5 +1,7 @@
 //! Retry policies: which delay follows which failure, to the millisecond, and what is no policy.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests fail the test that calls them")]
+
 use std::time::Duration;
 
 use postrider::retry::{Backoff, MAX_ATTEMPTS, MAX_DELAY};

@@ -1,5 +1,7 @@
 //! Signing: golden vectors that were computed with Python's `hmac`, the headers, and what cannot be signed.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests fail the test that calls them")]
+
 use http::HeaderMap;
 use postrider::signature::{HeaderPrefix, Message, Signed};
 use postrider::{Refusal, Secret, SignatureScheme};

@@ -1,5 +1,7 @@
 //! What follows from an outcome: delivered, another attempt, or dead.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests fail the test that calls them")]
+
 use std::time::Duration;
 
 use postrider::outcome::MAX_RETRY_AFTER;

@@ -1,7 +1,7 @@
 //! Addresses: which are not on the public internet, and why.
 //!
 //! The tables follow IANA's registries of special-purpose addresses, and add the metadata services of the large clouds,
-//! one of which has a public address. In IPv6 the world is turned around: only 2000::/3 has been given out for global
+//! one of which has a public address. In IPv6 the world is turned around: only `2000::/3` has been given out for global
 //! use, so everything else is refused even where no table names it.
 //!
 //! Many IPv6 forms carry an IPv4 address, and a translator, a tunnel or the operating system itself sends the packet on
@@ -53,8 +53,13 @@ const fn v4(a: u8, b: u8, c: u8, d: u8, prefix: u8) -> Ipv4Net {
 }
 
 const fn v6(segments: [u16; 8], prefix: u8) -> Ipv6Net {
-    let [a, b, c, d, e, f, g, h] = segments;
-    Ipv6Net::new_assert(Ipv6Addr::new(a, b, c, d, e, f, g, h), prefix)
+    let mut bits = 0;
+    let mut index = 0;
+    while index < segments.len() {
+        bits = bits << 16 | segments[index] as u128;
+        index += 1;
+    }
+    Ipv6Net::new_assert(Ipv6Addr::from_bits(bits), prefix)
 }
 
 /// The first that contains an address says what it is, so single addresses stand before the networks around them.
