@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
-use postrider::{Admission, StoreError};
+use postrider::{Admission, StoreError, StoreErrorCode};
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 use crate::clock::Clock;
@@ -57,6 +57,10 @@ impl SqliteStore {
     /// Opens the file, and creates an empty one if there is none. It does not [migrate](Self::migrate).
     pub fn open(path: impl AsRef<Path>) -> Result<Self, StoreError> {
         let path = path.as_ref();
+        if path.as_os_str().is_empty() || path == Path::new(":memory:") {
+            let message = "a database in memory would be lost with its connection, and each has its own; name a file";
+            return Err(StoreError::new(StoreErrorCode::Unavailable, message));
+        }
         let (clock, wake) = (Arc::<Clock>::default(), Arc::<Wake>::default());
         let start = || Writer::start(open_writer(path)?, Arc::clone(&clock), Arc::clone(&wake));
         let writer = start().map_err(|error| open_error(path, error))?;
