@@ -21,7 +21,8 @@ overridden by flags. `postrider config` prints every value and where it came fro
 
 Examples:
   postrider demo
-  export POSTRIDER_SIGNING_SECRET=$(postrider sign --new-secret) POSTRIDER_ALLOWED_NETWORKS=127.0.0.0/8
+  export POSTRIDER_ALLOWED_NETWORKS=127.0.0.0/8
+  export POSTRIDER_SIGNING_SECRET=$(postrider sign --new-secret)
   postrider listen &
   postrider send invoice.paid --data '{\"invoice\":\"in_42\"}' --to http://127.0.0.1:9400/
   postrider dispatch";
@@ -49,7 +50,7 @@ pub(crate) struct Global {
     /// Read this configuration file instead of `postrider.toml`
     #[arg(long, value_name = "FILE", global = true, env = "POSTRIDER_CONFIG", hide_env_values = true)]
     pub(crate) config: Option<PathBuf>,
-    /// The database: `sqlite://FILE` or `postgres://…` [key: database; default: sqlite://postrider.db]
+    /// The database: `sqlite://FILE` or `postgres://…` [default: `sqlite://postrider.db`]
     #[arg(long, value_name = "URL", global = true)]
     pub(crate) database: Option<String>,
     /// Print JSON, for programs

@@ -65,7 +65,7 @@ impl Database {
                 Ok(Arc::new(store.with_admission(config.admission.clone())))
             }
             Self::Postgres(url) => {
-                let store = PostgresStore::connect(url.as_str()).await?.with_admission(config.admission.clone());
+                let store = connect_postgres(url).await?.with_admission(config.admission.clone());
                 if preparation == Preparation::Migrate {
                     store.migrate().await?;
                 } else {
@@ -80,6 +80,16 @@ impl Database {
 /// Opens an SQLite file, which is made if it is not there.
 pub(crate) fn open_sqlite(path: &Path) -> Result<SqliteStore, Failure> {
     Ok(SqliteStore::open(path)?)
+}
+
+/// Connects to a Postgres server. Whatever the reason is why that fails, a wrong password as much as a server that is
+/// down, the database is not to be reached.
+pub(crate) async fn connect_postgres(url: &Url) -> Result<PostgresStore, Failure> {
+    PostgresStore::connect(url.as_str()).await.map_err(|error| {
+        let message = format!("cannot connect to {}: {}", masked(url), error.message);
+        Failure::new(Exit::CannotConnect, error.code.as_str(), message)
+            .hint("check `--database` (or POSTRIDER_DATABASE), and that the database is running")
+    })
 }
 
 /// Refuses a file that is not there.

@@ -109,6 +109,10 @@ impl From<Refusal> for Failure {
     fn from(refusal: Refusal) -> Self {
         let failure = Self::new(Exit::Refused, refusal.code, refusal.detail);
         match refusal.hint {
+            // The engine names the key; here it also has a flag and a variable.
+            Some(hint) if hint.contains("`allowed_networks`") => {
+                failure.hint(format!("{hint} (--allowed-networks, or POSTRIDER_ALLOWED_NETWORKS)"))
+            }
             Some(hint) => failure.hint(hint),
             None => failure,
         }

@@ -63,7 +63,7 @@ impl SignatureFlags {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Signature")]
 pub(crate) struct SigningSecretFlag {
-    /// Signs deliveries to bare URLs; better set as POSTRIDER_SIGNING_SECRET, which other users cannot see
+    /// Signs deliveries to bare URLs; better set as the variable `POSTRIDER_SIGNING_SECRET`, which other users cannot see
     #[arg(long, value_name = "SECRET")]
     signing_secret: Option<String>,
 }

@@ -63,6 +63,7 @@ impl Output {
         Self { json, colour }
     }
 
+    #[expect(clippy::unused_self, reason = "whoever prints a line has an output to print it to")]
     /// One line, at the reader's disposal at once.
     pub(crate) fn line(self, text: impl AsRef<str>) -> Result<(), Failure> {
         let mut stdout = io::stdout().lock();

@@ -21,7 +21,7 @@ pub(crate) struct Arguments {
     shell: Shell,
 }
 
-pub(crate) fn run(arguments: Arguments, context: &Context) -> Result<(), Failure> {
+pub(crate) fn run(arguments: &Arguments, context: &Context) -> Result<(), Failure> {
     // Written to memory first: the generator panics where a write fails, and a reader may well be gone.
     let mut script = Vec::new();
     clap_complete::generate(arguments.shell, &mut Cli::command(), "postrider", &mut script);

@@ -59,7 +59,7 @@ impl<'a> Row<'a> {
     }
 }
 
-pub(crate) fn run(arguments: Arguments, context: &Context) -> Result<(), Failure> {
+pub(crate) fn run(arguments: &Arguments, context: &Context) -> Result<(), Failure> {
     let groups = [
         arguments.dispatcher.flags(),
         arguments.retries.flags(),

@@ -87,13 +87,13 @@ struct RetryArguments {
     /// All of them, or all that the filter leaves
     #[arg(long)]
     all: bool,
-    #[command(flatten)]
-    filter: DeadFilter,
     /// Only say how many there are
     #[arg(long)]
     dry_run: bool,
     #[command(flatten)]
     operator: OperatorFlag,
+    #[command(flatten)]
+    filter: DeadFilter,
 }
 
 pub(crate) async fn run(arguments: Arguments, context: &Context) -> Result<(), Failure> {

@@ -40,7 +40,7 @@ const EVENTS: [(&str, u32); 8] = [
     ("report.archived", 0),
 ];
 
-const SCHEDULE: [Duration; 3] = [Duration::from_millis(400), Duration::from_millis(800), Duration::from_millis(1_600)];
+const SCHEDULE: [Duration; 3] = [Duration::from_millis(400), Duration::from_millis(800), Duration::from_secs(2)];
 const BETWEEN_EVENTS: Duration = Duration::from_millis(150);
 const AT_MOST: Duration = Duration::from_secs(20);
 

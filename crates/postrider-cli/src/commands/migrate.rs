@@ -1,7 +1,6 @@
 //! `postrider migrate`: the database's schema.
 
 use clap::Args;
-use postrider_postgres::PostgresStore;
 
 use crate::commands::Context;
 use crate::config::Flags;
@@ -41,7 +40,7 @@ pub(crate) async fn run(arguments: Arguments, context: &Context) -> Result<(), F
             if arguments.check { store.pending_migrations().await? } else { store.migrate().await? }
         }
         Database::Postgres(url) => {
-            let store = PostgresStore::connect(url.as_str()).await?;
+            let store = database::connect_postgres(url).await?;
             if arguments.check { store.pending_migrations().await? } else { store.migrate().await? }
         }
     };

@@ -60,9 +60,9 @@ pub(crate) async fn run(cli: Cli) -> Result<(), Failure> {
         Command::Schedule(arguments) => schedule::run(arguments, context),
         Command::Url(arguments) => url::run(arguments, context),
         Command::Sign(arguments) => sign::run(arguments, context),
-        Command::Verify(arguments) => verify::run(arguments, context),
+        Command::Verify(arguments) => verify::run(&arguments, context),
         Command::Migrate(arguments) => migrate::run(arguments, context).await,
-        Command::Config(arguments) => config::run(arguments, context),
-        Command::Completions(arguments) => completions::run(arguments, context),
+        Command::Config(arguments) => config::run(&arguments, context),
+        Command::Completions(arguments) => completions::run(&arguments, context),
     }
 }

@@ -46,7 +46,7 @@ pub(crate) struct Arguments {
 /// The secret to sign or verify with.
 #[derive(Debug, Args)]
 pub(crate) struct SecretFlag {
-    /// The secret [default: the configured signing_secret, as in POSTRIDER_SIGNING_SECRET]
+    /// The secret [default: the configured `signing_secret`]
     #[arg(long, value_name = "SECRET")]
     secret: Option<String>,
 }

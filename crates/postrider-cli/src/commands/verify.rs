@@ -42,7 +42,7 @@ pub(crate) struct Arguments {
     signature: SignatureFlags,
 }
 
-pub(crate) fn run(arguments: Arguments, context: &Context) -> Result<(), Failure> {
+pub(crate) fn run(arguments: &Arguments, context: &Context) -> Result<(), Failure> {
     let config = context.config(arguments.signature.flags())?;
     let secret = arguments.secret.require(&config)?;
     let headers = parse_headers(&arguments.headers)?;

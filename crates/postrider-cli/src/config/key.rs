@@ -4,6 +4,7 @@ use std::fmt;
 
 /// A key of `postrider.toml`. Its variable is the name in upper case after `POSTRIDER_`, its flag the name with dashes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[expect(clippy::enum_variant_names, reason = "`secret_key` is its name in files")]
 pub(crate) enum Key {
     Database,
     Listen,

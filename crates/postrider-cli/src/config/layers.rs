@@ -86,7 +86,9 @@ impl Layers {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound && named.is_none() => return Ok(()),
             Err(error) => {
                 let message = format!("cannot read the configuration file `{}`: {error}", path.display());
-                return Err(Failure::new(Exit::Usage, "config_unreadable", message));
+                return Err(Failure::new(Exit::Usage, "config_unreadable", message).hint(
+                    "check --config and POSTRIDER_CONFIG; without them, `postrider.toml` is read if it is there",
+                ));
             }
         };
         let table: toml::Table = text.parse().map_err(|error: toml::de::Error| {
@@ -157,8 +159,8 @@ fn written(key: Key, value: toml::Value, path: &Path) -> Result<Written, Failure
 }
 
 fn place_in(text: &str, offset: usize) -> String {
-    let before = &text.as_bytes()[..offset.min(text.len())];
-    let line = before.iter().filter(|byte| **byte == b'\n').count() + 1;
-    let column = before.iter().rev().take_while(|byte| **byte != b'\n').count() + 1;
+    let before = text.get(..offset).unwrap_or(text);
+    let line = before.split('\n').count();
+    let column = before.chars().rev().take_while(|character| *character != '\n').count() + 1;
     format!(" (line {line}, column {column})")
 }

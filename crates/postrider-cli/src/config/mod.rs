@@ -84,7 +84,7 @@ impl Config {
             Ok((database.to_string(), database))
         })?;
         // Nothing here listens or encrypts yet, but a file that is shared with the server must not hide a mistake.
-        reading.required(Key::Listen, |written| show(value::socket_address(written)?, SocketAddr::to_string))?;
+        reading.required(Key::Listen, |written| Ok(show(value::socket_address(written)?, SocketAddr::to_string)))?;
         let worker_id = reading.optional(Key::WorkerId, |written| {
             let worker = WorkerId::new(value::text(written)?).map_err(|error| error.to_string())?;
             Ok((worker.to_string(), worker))
@@ -109,7 +109,7 @@ impl Config {
         let drain_timeout = reading.duration(Key::DrainTimeout, Duration::ZERO, 24 * hour)?;
         let max_abandoned = reading.number(Key::MaxAbandoned, 1, 1_000)?;
         let dispatch_enabled =
-            reading.required(Key::DispatchEnabled, |written| show(value::truth(written)?, bool::to_string))?;
+            reading.required(Key::DispatchEnabled, |written| Ok(show(value::truth(written)?, bool::to_string)))?;
         let log_format = reading.optional(Key::LogFormat, |written| match value::text(written)?.as_str() {
             "pretty" => Ok(("pretty".to_owned(), LogFormat::Pretty)),
             "json" => Ok(("json".to_owned(), LogFormat::Json)),
@@ -145,8 +145,8 @@ fn retry_policy(reading: &mut Reading) -> Result<RetryPolicy, Failure> {
         Ok((shown, delays))
     })?;
     let max_attempts = reading.number(Key::MaxAttempts, 1, postrider::retry::MAX_ATTEMPTS)?;
-    let jitter =
-        reading.required(Key::RetryJitter, |written| show(value::number_within(written, 0.0, 1.0)?, f64::to_string))?;
+    let jitter = reading
+        .required(Key::RetryJitter, |written| Ok(show(value::number_within(written, 0.0, 1.0)?, f64::to_string)))?;
     let policy = RetryPolicy::schedule(delays, max_attempts).and_then(|policy| policy.with_jitter(jitter));
     policy.map_err(|refusal| reading.refused(Key::RetrySchedule, refusal))
 }
@@ -162,7 +162,7 @@ fn destinations(reading: &mut Reading) -> Result<DestinationPolicy, Failure> {
         DestinationPolicy::default().allow_networks(&networks).map_err(in_one_line)?;
         Ok((networks.join(","), networks))
     })?;
-    let https = reading.required(Key::RequireHttps, |written| show(value::truth(written)?, bool::to_string))?;
+    let https = reading.required(Key::RequireHttps, |written| Ok(show(value::truth(written)?, bool::to_string)))?;
     let policy = DestinationPolicy::default();
     let policy = policy.allow_hosts(&hosts).and_then(|policy| policy.allow_networks(&networks));
     Ok(policy.map_err(|refusal| reading.refused(Key::AllowedHosts, refusal))?.require_https(https))
@@ -214,8 +214,9 @@ fn in_one_line(refusal: Refusal) -> Reason {
     }
 }
 
-fn show<T>(value: T, text: impl Fn(&T) -> String) -> Result<(String, T), Reason> {
-    Ok((text(&value), value))
+/// A value after the text to show for it.
+fn show<T>(value: T, text: impl Fn(&T) -> String) -> (String, T) {
+    (text(&value), value)
 }
 
 /// The layers while they are being read: remembers what came out, key by key.
@@ -257,7 +258,7 @@ impl Reading {
 
     fn duration(&mut self, key: Key, least: Duration, most: Duration) -> Result<Duration, Failure> {
         self.required(key, |written| {
-            show(value::duration_within(written, least, most)?, |duration| duration::format(*duration))
+            Ok(show(value::duration_within(written, least, most)?, |duration| duration::format(*duration)))
         })
     }
 
@@ -265,7 +266,7 @@ impl Reading {
     where
         T: std::str::FromStr + PartialOrd + std::fmt::Display + Copy,
     {
-        self.required(key, |written| show(value::number_within(written, least, most)?, T::to_string))
+        self.required(key, |written| Ok(show(value::number_within(written, least, most)?, T::to_string)))
     }
 
     fn is_set(&self, key: Key) -> bool {
@@ -303,6 +304,7 @@ fn invalid(key: Key, written: &Written, source: &Source, reason: &str) -> Failur
     );
     match key.default_text() {
         Some(default) if !default.is_empty() => failure.hint(format!("the default is `{default}`")),
+        _ if key.is_secret() => failure.hint("`postrider sign --new-secret` makes a good one"),
         _ => failure,
     }
 }

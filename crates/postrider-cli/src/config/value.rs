@@ -51,7 +51,7 @@ pub(crate) fn durations(written: &Written) -> Result<Vec<Duration>, Reason> {
 
 pub(crate) fn number_within<T>(written: &Written, least: T, most: T) -> Result<T, Reason>
 where
-    T: FromStr + PartialOrd + std::fmt::Display,
+    T: FromStr + PartialOrd + std::fmt::Display + Copy,
 {
     match text(written)?.parse::<T>() {
         Ok(value) if value >= least && value <= most => Ok(value),

@@ -12,7 +12,7 @@ macro_rules! on_both_databases {
 
             $($(#[$doc])* #[test]
             fn $flow() {
-                super::$flow(Workplace::ready_to_send());
+                super::$flow(&Workplace::ready_to_send());
             })*
         }
 
@@ -26,7 +26,7 @@ macro_rules! on_both_databases {
                 let database = runtime.block_on(TestDatabase::create_empty());
                 let workplace = Workplace::ready_to_send().with("POSTRIDER_DATABASE", database.url());
                 workplace.run(["migrate"]).succeeds();
-                super::$flow(workplace);
+                super::$flow(&workplace);
             })*
         }
     };
@@ -63,8 +63,8 @@ fn status(workplace: &Workplace, id: &str) -> String {
     workplace.json(["deliveries", "show", id])["status"].as_str().unwrap().to_owned()
 }
 
-fn what_is_sent_is_delivered_verified_and_recorded(workplace: Workplace) {
-    let (listening, url) = listen(&workplace, []);
+fn what_is_sent_is_delivered_verified_and_recorded(workplace: &Workplace) {
+    let (listening, url) = listen(workplace, []);
     // Odd on purpose: receivers get the very bytes.
     let body = r#"{"z":1, "a":1e400, "z":"\u00e9"}"#;
     let sent = workplace.json(["send", "invoice.paid", "--data", body, "--to", &url]);
@@ -72,7 +72,7 @@ fn what_is_sent_is_delivered_verified_and_recorded(workplace: Workplace) {
     assert!(event.starts_with("evt_") && delivery.starts_with("dlv_"), "{sent}");
     assert_eq!((&sent["type"], &sent["deliveries"][0]["status"]), (&"invoice.paid".into(), &"pending".into()));
 
-    let report = dispatch_until_idle(&workplace, &[]);
+    let report = dispatch_until_idle(workplace, &[]);
     assert_eq!((&report["claimed"], &report["delivered"]), (&1.into(), &1.into()), "{report}");
     let arrival = listening.json_line("the arrival", |line| line["event_id"] == event);
     assert_eq!(arrival["body"], body);
@@ -89,15 +89,15 @@ fn what_is_sent_is_delivered_verified_and_recorded(workplace: Workplace) {
     assert!(text.contains(delivery) && text.contains("delivered") && text.contains("test-host-"), "{text}");
 }
 
-fn a_running_dispatcher_takes_what_is_sent_later(workplace: Workplace) {
+fn a_running_dispatcher_takes_what_is_sent_later(workplace: &Workplace) {
     let dispatching = workplace.start(["dispatch", "--poll-interval", "50ms"]);
     let line = dispatching
         .json_line("the start", |line| line["message"].as_str().is_some_and(|text| text.contains("dispatching from")));
     let message = line["message"].as_str().unwrap();
     assert!(message.contains("lease 30s") && message.contains("512 in flight"), "{message}");
     assert!(line["worker_id"].as_str().unwrap().starts_with("test-host-"), "{line}");
-    let (listening, url) = listen(&workplace, []);
-    let id = send(&workplace, &["a.b", "--to", &url]);
+    let (listening, url) = listen(workplace, []);
+    let id = send(workplace, &["a.b", "--to", &url]);
     listening.json_line("the arrival", |line| line["delivery_id"] == id.as_str());
     workplace.until(["deliveries", "show", &id], "it is delivered", |shown| shown["status"] == "delivered");
     dispatching.signal("INT");
@@ -105,9 +105,9 @@ fn a_running_dispatcher_takes_what_is_sent_later(workplace: Workplace) {
     assert_eq!(code, Some(0), "{text}");
 }
 
-fn a_failing_receiver_is_tried_again_until_the_delivery_is_dead(workplace: Workplace) {
-    let (listening, url) = listen(&workplace, ["--status", "503"]);
-    let id = send(&workplace, &["a.b", "--to", &url]);
+fn a_failing_receiver_is_tried_again_until_the_delivery_is_dead(workplace: &Workplace) {
+    let (listening, url) = listen(workplace, ["--status", "503"]);
+    let id = send(workplace, &["a.b", "--to", &url]);
     let dispatching = workplace.start(["dispatch", "--poll-interval", "20ms"].into_iter().chain(FAST));
     let shown = workplace.until(["deliveries", "show", &id], "it is dead", |shown| shown["status"] == "dead");
     assert_eq!(shown["attempt_count"], 3, "{shown:#}");
@@ -133,10 +133,10 @@ fn dead_letters(workplace: &Workplace, types: &[&str]) -> Vec<String> {
     ids
 }
 
-fn dead_letters_are_listed_and_retried_one_by_one_and_in_bulk(workplace: Workplace) {
+fn dead_letters_are_listed_and_retried_one_by_one_and_in_bulk(workplace: &Workplace) {
     assert_eq!(workplace.run(["migrate"]).succeeds().code, Some(0));
     assert_eq!(workplace.run(["dead", "list"]).succeeds().stdout, "no dead letter\n");
-    let ids = dead_letters(&workplace, &["a.one", "a.two", "b.one", "b.two"]);
+    let ids = dead_letters(workplace, &["a.one", "a.two", "b.one", "b.two"]);
     let dead = workplace.json(["dead", "list"]);
     let listed: Vec<&str> = dead["data"].as_array().unwrap().iter().map(|row| row["id"].as_str().unwrap()).collect();
     assert_eq!(listed, ids.iter().rev().map(String::as_str).collect::<Vec<_>>(), "newest first");
@@ -156,40 +156,40 @@ fn dead_letters_are_listed_and_retried_one_by_one_and_in_bulk(workplace: Workpla
     assert_eq!((&done["matched"], &done["retried"]), (&1.into(), &1.into()));
     let since = ["deliveries", "retry", "--status", "dead", "--since", "1h"];
     assert_eq!(workplace.json(since.into_iter().chain(["--dry-run"]))["matched"], 2);
-    assert_eq!(status(&workplace, &ids[1]), "dead", "a dry run changes nothing");
+    assert_eq!(status(workplace, &ids[1]), "dead", "a dry run changes nothing");
     assert_eq!(workplace.json(since)["retried"], 2);
     assert_eq!(workplace.json(["dead", "list"])["data"], Value::Array(Vec::new()));
 
     // The receiver of that time is gone, so what is retried is now refused by the port.
-    let report = dispatch_until_idle(&workplace, &["--max-attempts", "1"]);
+    let report = dispatch_until_idle(workplace, &["--max-attempts", "1"]);
     assert_eq!((&report["dead"], &report["network_failures"]), (&4.into(), &4.into()), "{report}");
 }
 
-fn a_delivery_is_cancelled_with_a_reason(workplace: Workplace) {
-    let (listening, url) = listen(&workplace, []);
-    let id = send(&workplace, &["a.b", "--to", &url]);
+fn a_delivery_is_cancelled_with_a_reason(workplace: &Workplace) {
+    let (listening, url) = listen(workplace, []);
+    let id = send(workplace, &["a.b", "--to", &url]);
     workplace.run(["deliveries", "cancel", &id, "--reason", "  "]).fails(4, "reason_missing");
     let cancelled = workplace.json(["deliveries", "cancel", &id, "--reason", "sent by mistake"]);
     assert_eq!(cancelled["status"], "cancelled");
     assert!(cancelled["error_detail"].as_str().unwrap().contains("sent by mistake"), "{cancelled:#}");
     workplace.run(["deliveries", "cancel", &id, "--reason", "again"]).fails(4, "delivery_already_settled");
-    assert_eq!(dispatch_until_idle(&workplace, &[])["claimed"], 0);
+    assert_eq!(dispatch_until_idle(workplace, &[])["claimed"], 0);
     assert_eq!(listening.count(|line| line.contains(&id)), 0);
 
     workplace.run(["deliveries", "retry", &id]).succeeds();
-    assert_eq!(dispatch_until_idle(&workplace, &[])["delivered"], 1);
+    assert_eq!(dispatch_until_idle(workplace, &[])["delivered"], 1);
 }
 
-fn an_event_for_later_waits(workplace: Workplace) {
-    let (_listening, url) = listen(&workplace, []);
-    let id = send(&workplace, &["a.b", "--to", &url, "--deliver-at", "1h"]);
-    assert_eq!(dispatch_until_idle(&workplace, &[])["claimed"], 0);
+fn an_event_for_later_waits(workplace: &Workplace) {
+    let (_listening, url) = listen(workplace, []);
+    let id = send(workplace, &["a.b", "--to", &url, "--deliver-at", "1h"]);
+    assert_eq!(dispatch_until_idle(workplace, &[])["claimed"], 0);
     let table = workplace.run(["deliveries", "list"]).succeeds().stdout;
     assert!(table.contains(&id) && table.contains("in 59m"), "{table}");
 }
 
-fn a_repeated_idempotency_key_finds_the_first_event(workplace: Workplace) {
-    let (_listening, url) = listen(&workplace, []);
+fn a_repeated_idempotency_key_finds_the_first_event(workplace: &Workplace) {
+    let (_listening, url) = listen(workplace, []);
     let arguments = ["send", "a.b", "--data", "{}", "--to", &url, "--idempotency-key", "once"];
     let first = workplace.json(arguments);
     let second = workplace.json(arguments);
@@ -202,9 +202,9 @@ fn a_repeated_idempotency_key_finds_the_first_event(workplace: Workplace) {
     assert!(done.stderr.contains(first["id"].as_str().unwrap()), "{done:?}");
 }
 
-fn what_cannot_be_done_says_so(workplace: Workplace) {
-    let (_listening, url) = listen(&workplace, []);
-    let id = send(&workplace, &["a.b", "--to", &url]);
+fn what_cannot_be_done_says_so(workplace: &Workplace) {
+    let (_listening, url) = listen(workplace, []);
+    let id = send(workplace, &["a.b", "--to", &url]);
     let unknown = "dlv_01h455vb4pex5vsknk084sn02q";
     workplace.run(["deliveries", "show", unknown]).fails(3, "delivery_not_found");
     workplace.run(["deliveries", "retry", unknown]).fails(3, "delivery_not_found");
@@ -214,19 +214,19 @@ fn what_cannot_be_done_says_so(workplace: Workplace) {
     let both = workplace.run(["deliveries", "retry", &id, unknown]);
     assert_eq!(both.code, Some(3));
     assert!(both.stderr.contains("delivery_already_due") && both.stderr.contains("delivery_not_found"), "{both:?}");
-    dispatch_until_idle(&workplace, &[]);
+    dispatch_until_idle(workplace, &[]);
     workplace.run(["deliveries", "retry", &id]).fails(4, "delivery_already_delivered");
     workplace.run(["deliveries", "cancel", &id, "--reason", "x"]).fails(4, "delivery_already_settled");
     let none = workplace.json(["send", "nobody.cares"]);
     assert_eq!(none["deliveries"], Value::Array(Vec::new()));
 }
 
-fn lists_have_filters_and_pages(workplace: Workplace) {
-    let (_listening, url) = listen(&workplace, []);
+fn lists_have_filters_and_pages(workplace: &Workplace) {
+    let (_listening, url) = listen(workplace, []);
     let ids: Vec<String> = (0..5)
         .map(|number| {
             let event_type = if number % 2 == 0 { "even.one" } else { "odd.one" };
-            send(&workplace, &[event_type, "--to", &url, "--tenant", if number == 4 { "other" } else { "default" }])
+            send(workplace, &[event_type, "--to", &url, "--tenant", if number == 4 { "other" } else { "default" }])
         })
         .collect();
     let list = |options: &[&str]| -> Vec<String> {
@@ -262,9 +262,9 @@ fn lists_have_filters_and_pages(workplace: Workplace) {
     assert!(text.lines().next().unwrap().starts_with("DELIVERY") && text.contains("more: --cursor"), "{text}");
 }
 
-fn a_dispatcher_drains_on_sigterm(workplace: Workplace) {
-    let (listening, url) = listen(&workplace, ["--delay-ms", "1500"]);
-    let id = send(&workplace, &["a.b", "--to", &url]);
+fn a_dispatcher_drains_on_sigterm(workplace: &Workplace) {
+    let (listening, url) = listen(workplace, ["--delay-ms", "1500"]);
+    let id = send(workplace, &["a.b", "--to", &url]);
     let dispatching = workplace.start(["dispatch"]);
     listening.json_line("the arrival", |line| line["delivery_id"] == id.as_str());
     // The receiver has it and has not answered: this is in the middle of an attempt.
@@ -272,10 +272,10 @@ fn a_dispatcher_drains_on_sigterm(workplace: Workplace) {
     let (code, text) = dispatching.ended();
     assert_eq!(code, Some(0), "{text}");
     assert!(text.contains("1 delivered"), "{text}");
-    assert_eq!(status(&workplace, &id), "delivered");
+    assert_eq!(status(workplace, &id), "delivered");
 }
 
-fn migrations_are_applied_once(workplace: Workplace) {
+fn migrations_are_applied_once(workplace: &Workplace) {
     // Postgres was migrated before the flow began; an SQLite file is made here.
     workplace.run(["migrate"]).succeeds();
     assert_eq!(workplace.json(["migrate"])["applied"], Value::Array(Vec::new()));
@@ -284,14 +284,14 @@ fn migrations_are_applied_once(workplace: Workplace) {
     assert!(text.ends_with("is current\n"), "{text}");
 }
 
-fn dispatch_can_be_disabled(workplace: Workplace) {
-    let (_listening, url) = listen(&workplace, []);
-    let id = send(&workplace, &["a.b", "--to", &url]);
+fn dispatch_can_be_disabled(workplace: &Workplace) {
+    let (_listening, url) = listen(workplace, []);
+    let id = send(workplace, &["a.b", "--to", &url]);
     let dispatching = workplace.start(["dispatch", "--dispatch-enabled", "false"]);
     dispatching.line("the notice", |line| line.contains("disabled"));
     dispatching.signal("TERM");
     assert_eq!(dispatching.ended().0, Some(0));
-    assert_eq!(status(&workplace, &id), "pending");
+    assert_eq!(status(workplace, &id), "pending");
 }
 
 #[test]

@@ -67,13 +67,13 @@ struct RetryArguments {
     /// Deliveries by id
     #[arg(value_name = "ID", required_unless_present = "status", conflicts_with = "Filter")]
     ids: Vec<String>,
-    #[command(flatten)]
-    filter: FilterFlags,
     /// Only say how many there are
     #[arg(long, conflicts_with = "ids")]
     dry_run: bool,
     #[command(flatten)]
     operator: OperatorFlag,
+    #[command(flatten)]
+    filter: FilterFlags,
 }
 
 /// Stop a delivery that is not settled yet, also while an attempt is under way
