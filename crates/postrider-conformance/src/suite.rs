@@ -14,6 +14,7 @@ macro_rules! suite {
             a_wait_for_something_ready_ends_with_an_enqueue,
             a_wait_for_something_ready_ends_with_an_enqueue_elsewhere,
             a_wait_for_something_ready_ends_with_a_commit_of_the_callers,
+            a_wait_for_something_ready_ends_with_an_operators_retry_elsewhere,
             a_wait_for_something_ready_ends_at_its_timeout,
             a_wait_for_announcements_ends_with_a_settle,
             a_wait_for_announcements_ends_with_a_settle_elsewhere,
@@ -93,6 +94,7 @@ macro_rules! suite {
             p18_the_payload_is_kept_byte_for_byte,
             a_payload_at_the_limit_is_kept_whole_and_one_byte_more_is_refused,
             ids_are_stable_and_sort_in_the_order_of_enqueueing,
+            metadata_comes_back_as_it_was,
             what_was_enqueued_is_what_a_claim_and_the_event_show,
         ]);
         $crate::theme!($open, idempotency: [
@@ -157,6 +159,7 @@ macro_rules! suite {
             a_key_is_known_for_ever,
             old_announcements_go_and_a_follower_goes_on,
             a_young_announcement_of_a_removed_event_is_still_told,
+            nothing_is_older_than_time_itself,
             retention_while_deliveries_go_on_removes_nothing_else,
         ]);
         $crate::theme!($open, schedule: [
@@ -183,6 +186,11 @@ macro_rules! suite {
             an_expired_lease_that_nobody_took_is_settled_however_late,
             p6_settled_states_are_final,
             p6_the_flight_of_a_cancelled_delivery_settles_nothing,
+        ]);
+        $crate::theme!($open, together: [
+            p3_p5_p7_eight_workers_on_two_handles_lose_share_and_miscount_nothing,
+            enqueues_and_claims_at_once_deliver_everything_once,
+            a_thousand_are_claimed_renewed_and_settled_in_one_call_each,
         ]);
     };
 }

@@ -172,6 +172,21 @@ pub async fn a_wait_for_something_ready_ends_with_a_commit_of_the_callers(t: &Tr
     .unwrap();
 }
 
+pub async fn a_wait_for_something_ready_ends_with_an_operators_retry_elsewhere(t: &Trial) {
+    // More dead letters than the patience has polls.
+    t.backlog("a", 500).await;
+    let mut dead = t.claim_and_settle(Verdict::Dead).await;
+    let waiter = Arc::clone(&t.store);
+    let mut waiting = tokio::spawn(async move { waiter.wait_ready(TIMEOUT).await });
+    eventually("wait_ready returns after a retry", PATIENCE, async || {
+        let id = dead.pop().expect("a dead letter is left");
+        t.other.retry(id, &operator()).await.unwrap();
+        tokio::time::timeout(Duration::from_millis(50), &mut waiting).await.ok()
+    })
+    .await
+    .unwrap();
+}
+
 pub async fn a_wait_for_something_ready_ends_at_its_timeout(t: &Trial) {
     within("wait_ready keeps its timeout", PATIENCE, t.store.wait_ready(Duration::from_millis(20))).await;
     within("wait_announced keeps its timeout", PATIENCE, t.store.wait_announced(Duration::from_millis(20))).await;

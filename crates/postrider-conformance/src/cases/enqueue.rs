@@ -169,6 +169,20 @@ pub async fn ids_are_stable_and_sort_in_the_order_of_enqueueing(t: &Trial) {
     }
 }
 
+pub async fn metadata_comes_back_as_it_was(t: &Trial) {
+    let event = event_to("a")
+        .metadata("large", u64::MAX)
+        .metadata("small", i64::MIN)
+        .metadata("float", 1e300)
+        .metadata("fraction", 0.1)
+        .metadata("é 😀 \"quoted\"", "it's \\ and \n")
+        .metadata("nested", serde_json::json!({"b": [null, true, {}], "a": ""}));
+    let id = t.enqueue(event.clone()).await.event_id();
+    assert_eq!(t.store.event(id).await.unwrap().unwrap().metadata, event.metadata);
+    t.claim_and_settle(postrider::Verdict::Delivered).await;
+    assert_eq!(t.announced().await[0].metadata, event.metadata);
+}
+
 pub async fn what_was_enqueued_is_what_a_claim_and_the_event_show(t: &Trial) {
     let now = t.freeze();
     let event = event_to("a").tenant("acme").topic("billing").metadata("order", 7).metadata("nested", vec!["x"]);

@@ -13,3 +13,4 @@ pub mod recover;
 pub mod retention;
 pub mod schedule;
 pub mod settle;
+pub mod together;

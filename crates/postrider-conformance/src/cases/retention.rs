@@ -154,6 +154,16 @@ pub async fn a_young_announcement_of_a_removed_event_is_still_told(t: &Trial) {
     assert_eq!(t.announced().await, before, "with its topic and metadata");
 }
 
+pub async fn nothing_is_older_than_time_itself(t: &Trial) {
+    t.freeze();
+    t.deliver_to("a").await;
+    t.claim_and_settle(Verdict::Delivered).await;
+    for older_than in [Duration::from_hours(24 * 366 * 5000), Duration::MAX] {
+        assert_eq!(retain_all(t, older_than, 100).await, (0, 0), "{older_than:?}");
+    }
+    assert_eq!(t.announced().await.len(), 1);
+}
+
 pub async fn retention_while_deliveries_go_on_removes_nothing_else(t: &Trial) {
     t.freeze();
     t.backlog("a", 20).await;

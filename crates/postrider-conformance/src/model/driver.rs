@@ -99,14 +99,10 @@ impl Run {
                 let settles: Vec<_> = flights
                     .iter()
                     .filter_map(|(flight, verdict, disable)| Some((self.flight(*flight)?.1, *verdict, *disable)))
-                    .map(|(lease, verdict, disable_endpoint)| Settle {
-                        disable_endpoint,
-                        ..settle_of(lease, verdict)
-                    })
+                    .map(|(lease, verdict, disable_endpoint)| Settle { disable_endpoint, ..settle_of(lease, verdict) })
                     .collect();
                 let settlements = store.settle(&worker(name), &settles).await.unwrap();
-                let expected: Vec<_> =
-                    settles.iter().map(|settle| self.specification.settle(name, settle)).collect();
+                let expected: Vec<_> = settles.iter().map(|settle| self.specification.settle(name, settle)).collect();
                 assert_eq!(settlements, expected);
             }
             Operation::Release { flight, by_another } => {
@@ -175,7 +171,8 @@ impl Run {
     }
 
     fn enqueued(&mut self, event: &NewEvent, enqueued: &Enqueued) {
-        let matches = |pattern: &&str| pattern.parse::<postrider::EventTypePattern>().unwrap().matches(&event.event_type);
+        let matches =
+            |pattern: &&str| pattern.parse::<postrider::EventTypePattern>().unwrap().matches(&event.event_type);
         let expected: BTreeSet<_> = if event.destination_url.is_some() {
             BTreeSet::from([None])
         } else {
