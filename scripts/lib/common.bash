@@ -16,17 +16,19 @@ die() {
     exit 2
 }
 
-# Installs Debian packages, as root or through a sudo that asks nothing.
-install_packages() {
-    local -a as_root=()
-    if ((EUID != 0)); then
-        if ! { command -v sudo && sudo -n true; } >/dev/null 2>&1; then
-            die "not installed: $*" "ask root for: apt-get install $*"
-        fi
-        as_root=(sudo -n)
-    fi
+# How to become root: not at all when we are, else through a sudo that asks nothing.
+as_root=()
+if ((EUID != 0)); then as_root=(sudo -n); fi
+
+# Ends the script with advice if Debian packages cannot be installed here.
+must_be_able_to_install() {
     command -v apt-get >/dev/null ||
         die "not installed: $*, and there is no apt-get to install it with" "install the equivalent of Debian's $*"
+    "${as_root[@]}" true >/dev/null 2>&1 || die "not installed: $*" "ask root for: apt-get install $*"
+}
+
+install_packages() {
+    must_be_able_to_install "$@"
     say "installing $*"
     if ! "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends "$@" >&2; then
         # Package lists that are missing or stale are the usual reason.
