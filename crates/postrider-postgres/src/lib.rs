@@ -38,8 +38,8 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use postrider::{Admission, StoreError, StoreErrorCode};
-use sqlx::PgPool;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
+use sqlx::{ConnectOptions as _, Connection as _, PgPool};
 
 use crate::error::Result;
 use crate::values::Instant;
@@ -92,10 +92,12 @@ impl PostgresStore {
                 "the database URL cannot be read; write it as postgres://user:password@host:5432/database",
             )
         })?;
-        let store = Self::with_options(options);
-        let connection = store.pool().acquire().await;
-        connection.map_err(error::store_error("connecting to Postgres"))?;
-        Ok(store)
+        // The pool would try for seconds, and then only know that it has no connection; one attempt says why.
+        let failed = || error::store_error("connecting to Postgres");
+        let attempt = tokio::time::timeout(ACQUIRE_TIMEOUT, options.connect()).await;
+        let connection = attempt.map_err(|_| failed()(sqlx::Error::PoolTimedOut))?.map_err(failed())?;
+        connection.close().await.map_err(failed())?;
+        Ok(Self::with_options(options))
     }
 
     /// Uses connection options that the application made. Connects when it is first needed.
@@ -106,7 +108,8 @@ impl PostgresStore {
     }
 
     /// Shares the application's own pool. Heartbeats and wake-ups still have connections of their own, with the same
-    /// options. The application's connections plan statements as they were set up to: see `docs/operations.md`.
+    /// options. The application's connections plan statements as they were set up to; a busy dispatcher is better off
+    /// with the connections that [`PostgresStore::connect`] makes, on which plans do not depend on statistics.
     pub fn from_pool(pool: PgPool) -> Self {
         let options = dispatching(PgConnectOptions::clone(&pool.connect_options()));
         Self::on(pool, &options)

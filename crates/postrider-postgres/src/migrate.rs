@@ -57,13 +57,13 @@ pub(crate) async fn migrate(pool: &PgPool) -> Result<Vec<String>> {
             .map_err(failed())?;
     }
     transaction.commit().await.map_err(failed())?;
-    Ok(pending.iter().map(|migration| migration.label()).collect())
+    Ok(pending.iter().map(Migration::label).collect())
 }
 
 pub(crate) async fn pending(pool: &PgPool) -> Result<Vec<String>> {
     let mut connection = pool.acquire().await.map_err(store_error("reading migrations"))?;
     let applied = if recorded(&mut connection).await? { applied(&mut connection).await? } else { Applied::new() };
-    Ok(missing(&applied)?.iter().map(|migration| migration.label()).collect())
+    Ok(missing(&applied)?.iter().map(Migration::label).collect())
 }
 
 /// Whether the database has a record of migrations at all.

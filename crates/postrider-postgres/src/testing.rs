@@ -69,7 +69,6 @@ impl TestDatabase {
     }
 
     /// Drops the database now, and says what is wrong if that fails.
-    #[expect(clippy::should_implement_trait, reason = "it is what `Drop` does, but awaited")]
     pub async fn drop(self) {
         remove(&self.server, &self.name).await.expect("the test database can be dropped");
     }

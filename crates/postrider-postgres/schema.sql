@@ -1,0 +1,186 @@
+-- What the migrations come to, as the database's catalog says. Not run: a test compares it, and writes it anew
+-- when POSTRIDER_BLESS is 1.
+
+-- function postrider.first_id_at(at timestamp with time zone) returns uuid, immutable
+
+-- function postrider.new_id() returns uuid, volatile
+
+create table postrider.announcements (
+  position bigint not null generated always as identity,
+  fact text not null,
+  delivery_id uuid not null,
+  event_id uuid not null,
+  endpoint_id uuid,
+  attempt_count integer not null,
+  at timestamp with time zone not null,
+  constraint announcements_pkey PRIMARY KEY ("position"),
+  constraint fact_is_known CHECK ((fact = ANY (ARRAY['delivery.delivered'::text, 'delivery.failed'::text, 'delivery.dead'::text, 'delivery.cancelled'::text, 'endpoint.disabled'::text])))
+);
+
+create table postrider.attempts (
+  delivery_id uuid not null,
+  number integer not null,
+  token uuid not null,
+  outcome text not null,
+  status_code integer,
+  started_at timestamp with time zone not null,
+  duration_ms integer not null,
+  response_excerpt text,
+  error_detail text,
+  worker_id text not null,
+  constraint attempts_pkey PRIMARY KEY (delivery_id, number),
+  constraint number_counts_from_one CHECK ((number > 0)),
+  constraint only_a_response_has_a_status_code CHECK (((status_code IS NULL) OR (outcome = 'response'::text))),
+  constraint outcome_is_known CHECK ((outcome = ANY (ARRAY['response'::text, 'timeout'::text, 'connect'::text, 'tls'::text, 'dns'::text, 'blocked'::text, 'protocol'::text])))
+);
+
+create table postrider.audit (
+  id uuid not null,
+  at timestamp with time zone not null,
+  operator text not null,
+  action text not null,
+  subject uuid not null,
+  reason text,
+  constraint audit_pkey PRIMARY KEY (id),
+  constraint action_is_known CHECK ((action = ANY (ARRAY['delivery.retry'::text, 'delivery.cancel'::text, 'endpoint.pause'::text, 'endpoint.resume'::text, 'endpoint.disable'::text])))
+);
+
+create table postrider.dead_letters (
+  delivery_id uuid not null,
+  reason text not null,
+  died_at timestamp with time zone not null,
+  constraint dead_letters_pkey PRIMARY KEY (delivery_id),
+  constraint reason_is_known CHECK ((reason = ANY (ARRAY['exhausted'::text, 'abandoned'::text])))
+);
+
+create table postrider.deliveries (
+  id uuid not null,
+  event_id uuid not null,
+  tenant text not null,
+  endpoint_id uuid,
+  destination_url text not null,
+  lane text not null,
+  status text not null default 'pending'::text,
+  attempt_count integer not null default 0,
+  earlier_attempts integer not null default 0,
+  abandoned_count integer not null default 0,
+  next_attempt_at timestamp with time zone,
+  last_attempted_at timestamp with time zone,
+  error_detail text,
+  created_at timestamp with time zone not null,
+  constraint deliveries_pkey PRIMARY KEY (id),
+  constraint counts_are_not_negative CHECK (((attempt_count >= 0) AND (earlier_attempts >= 0) AND (abandoned_count >= 0))),
+  constraint failed_or_delivered_has_an_attempt CHECK (((status <> ALL (ARRAY['failed'::text, 'delivered'::text])) OR ((attempt_count > 0) AND (last_attempted_at IS NOT NULL)))),
+  constraint pending_has_no_attempt_in_this_round CHECK (((status <> 'pending'::text) OR (attempt_count = 0))),
+  constraint settled_has_no_next_attempt CHECK (((next_attempt_at IS NULL) = (status = ANY (ARRAY['delivered'::text, 'dead'::text, 'cancelled'::text])))),
+  constraint status_is_known CHECK ((status = ANY (ARRAY['pending'::text, 'failed'::text, 'delivered'::text, 'dead'::text, 'cancelled'::text])))
+) with (fillfactor=50);
+CREATE INDEX deliveries_by_endpoint ON postrider.deliveries USING btree (endpoint_id, id);
+CREATE INDEX deliveries_by_event ON postrider.deliveries USING btree (event_id);
+CREATE INDEX deliveries_by_tenant ON postrider.deliveries USING btree (tenant, id);
+
+create table postrider.endpoints (
+  id uuid not null,
+  tenant text not null,
+  url text not null,
+  event_types text[] not null,
+  status text not null default 'active'::text,
+  status_reason text,
+  settings text not null,
+  max_in_flight integer,
+  lane text collate "C" generated always as ((id)::text) stored,
+  created_at timestamp with time zone not null,
+  constraint endpoints_pkey PRIMARY KEY (id),
+  constraint active_needs_no_reason CHECK (((status <> 'active'::text) OR (status_reason IS NULL))),
+  constraint max_in_flight_is_positive CHECK ((max_in_flight > 0)),
+  constraint status_is_known CHECK ((status = ANY (ARRAY['active'::text, 'paused'::text, 'disabled'::text])))
+);
+CREATE UNIQUE INDEX endpoints_by_lane ON postrider.endpoints USING btree (lane);
+CREATE INDEX endpoints_by_tenant ON postrider.endpoints USING btree (tenant, id);
+
+create table postrider.events (
+  id uuid not null,
+  tenant text not null,
+  type text not null,
+  payload bytea storage external not null,
+  metadata jsonb not null,
+  topic text not null,
+  created_at timestamp with time zone not null,
+  constraint events_pkey PRIMARY KEY (id)
+);
+
+create table postrider.idempotency_keys (
+  tenant text not null,
+  key text not null,
+  event_id uuid not null,
+  fingerprint bytea not null,
+  created_at timestamp with time zone not null,
+  constraint idempotency_keys_pkey PRIMARY KEY (tenant, key)
+);
+
+create table postrider.leases (
+  delivery_id uuid not null,
+  lane text collate "C" not null,
+  owner text not null,
+  token uuid not null,
+  lease_until timestamp with time zone not null,
+  constraint leases_pkey PRIMARY KEY (delivery_id)
+) with (fillfactor=50, autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=20000, autovacuum_vacuum_cost_delay=0, autovacuum_analyze_scale_factor=0, autovacuum_analyze_threshold=50000);
+
+create table postrider.listeners (
+  id uuid not null,
+  channel text not null,
+  until timestamp with time zone not null,
+  constraint listeners_pkey PRIMARY KEY (id, channel),
+  constraint channel_is_known CHECK ((channel = ANY (ARRAY['ready'::text, 'announced'::text])))
+) with (fillfactor=50);
+
+create table postrider.migrations (
+  version integer not null,
+  name text not null,
+  sha256 bytea not null,
+  applied_at timestamp with time zone not null default clock_timestamp(),
+  constraint migrations_pkey PRIMARY KEY (version)
+);
+
+create table postrider.ready (
+  lane text collate "C" not null,
+  position bigint not null generated always as identity,
+  delivery_id uuid not null
+) with (autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=20000, autovacuum_vacuum_cost_delay=0, autovacuum_vacuum_insert_scale_factor=0, autovacuum_vacuum_insert_threshold=100000, autovacuum_analyze_scale_factor=0, autovacuum_analyze_threshold=50000);
+CREATE INDEX ready_by_lane ON postrider.ready USING btree (lane, "position");
+
+create table postrider.removed_events (
+  event_id uuid not null,
+  topic text not null,
+  metadata jsonb not null,
+  last_announced_at timestamp with time zone not null,
+  constraint removed_events_pkey PRIMARY KEY (event_id)
+);
+CREATE INDEX removed_events_by_age ON postrider.removed_events USING btree (last_announced_at);
+
+create table postrider.scheduled (
+  due_at timestamp with time zone not null,
+  delivery_id uuid not null,
+  lane text collate "C" not null
+) with (autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=20000, autovacuum_vacuum_cost_delay=0, autovacuum_vacuum_insert_scale_factor=0, autovacuum_vacuum_insert_threshold=100000, autovacuum_analyze_scale_factor=0, autovacuum_analyze_threshold=50000);
+CREATE INDEX scheduled_by_due_at ON postrider.scheduled USING btree (due_at);
+
+-- view postrider.delivery_lines (
+  id uuid,
+  tenant text,
+  event_id uuid,
+  event_type text,
+  endpoint_id uuid,
+  destination_url text,
+  status text,
+  attempt_count integer,
+  earlier_attempts integer,
+  abandoned_count integer,
+  next_attempt_at timestamp with time zone,
+  last_attempted_at timestamp with time zone,
+  error_detail text,
+  lease_owner text,
+  lease_until timestamp with time zone,
+  created_at timestamp with time zone
+);

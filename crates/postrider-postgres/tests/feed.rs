@@ -1,0 +1,124 @@
+//! Announcements that are committed in another order than they are numbered in.
+
+#![expect(clippy::unwrap_used, reason = "the helpers of tests are tests")]
+
+use postrider::store::{FeedPlace, Operator};
+use postrider::{DeliveryId, NewEvent, Store};
+use postrider_postgres::PostgresStore;
+use postrider_postgres::testing::TestDatabase;
+use sqlx::{Postgres, Transaction};
+
+const LIMIT: u32 = 100;
+
+async fn pending(store: &PostgresStore) -> DeliveryId {
+    let event = NewEvent::new("order.placed", "{}").to("https://hooks.example.com/");
+    store.enqueue(vec![event]).await.unwrap()[0].deliveries()[0].id
+}
+
+async fn cancel(store: &PostgresStore, id: DeliveryId) {
+    store.cancel(id, "not needed", &Operator("anna".to_owned())).await.unwrap();
+}
+
+/// Cancels by the store's own statement, in a transaction that the test ends when it likes.
+async fn cancel_in_open_transaction(store: &PostgresStore, id: DeliveryId) -> Transaction<'static, Postgres> {
+    let mut transaction = store.pool().begin().await.unwrap();
+    sqlx::query(include_str!("../sql/cancel.sql"))
+        .bind(None::<jiff_sqlx::Timestamp>)
+        .bind(id.as_uuid())
+        .bind("not needed")
+        .bind("anna")
+        .fetch_one(&mut *transaction)
+        .await
+        .unwrap();
+    transaction
+}
+
+async fn read(store: &PostgresStore, place: &mut FeedPlace) -> Vec<DeliveryId> {
+    let announced = store.announcements(place, LIMIT).await.unwrap();
+    *place = announced.place;
+    announced.announcements.iter().map(|announcement| announcement.delivery_id).collect()
+}
+
+#[tokio::test]
+async fn what_is_committed_late_is_read_late_and_once() {
+    let database = TestDatabase::create().await;
+    let store = database.store();
+    let (slow, quick) = (pending(&store).await, pending(&store).await);
+    let mut place = FeedPlace::default();
+    let open = cancel_in_open_transaction(&store, slow).await;
+    cancel(&store, quick).await;
+    assert_eq!(read(&store, &mut place).await, [quick]);
+    assert_eq!(place.gaps.len(), 1, "the number that the open transaction has taken");
+    assert_eq!(read(&store, &mut place).await, []);
+    open.commit().await.unwrap();
+    assert_eq!(read(&store, &mut place).await, [slow]);
+    assert_eq!(place.gaps, []);
+    assert_eq!(read(&store, &mut place).await, []);
+}
+
+#[tokio::test]
+async fn a_number_that_was_rolled_back_is_given_up_once_nobody_can_use_it() {
+    let database = TestDatabase::create().await;
+    let store = database.store();
+    let (never, quick) = (pending(&store).await, pending(&store).await);
+    let mut place = FeedPlace::default();
+    let open = cancel_in_open_transaction(&store, never).await;
+    cancel(&store, quick).await;
+    assert_eq!(read(&store, &mut place).await, [quick]);
+    assert_eq!(place.gaps.len(), 1);
+    open.rollback().await.unwrap();
+    // Transactions of other databases on the server hold the gap as well, so it may take a moment.
+    let deadline = tokio::time::Instant::now() + std::time::Duration::from_secs(30);
+    while !place.gaps.is_empty() {
+        assert!(tokio::time::Instant::now() < deadline, "the gap is kept for ever: {place:?}");
+        assert_eq!(read(&store, &mut place).await, []);
+    }
+}
+
+#[tokio::test]
+async fn a_follower_that_starts_now_hears_what_is_committed_after_it_started() {
+    let database = TestDatabase::create().await;
+    let store = database.store();
+    let (slow, quick) = (pending(&store).await, pending(&store).await);
+    let open = cancel_in_open_transaction(&store, slow).await;
+    cancel(&store, quick).await;
+    let mut place = store.announcements_end().await.unwrap();
+    assert_eq!(read(&store, &mut place).await, [], "what was recorded before is not told");
+    open.commit().await.unwrap();
+    assert_eq!(read(&store, &mut place).await, [slow]);
+}
+
+#[tokio::test]
+async fn small_pages_with_gaps_still_come_to_everything_once() {
+    let database = TestDatabase::create().await;
+    let store = database.store();
+    let mut place = FeedPlace::default();
+    let mut told = Vec::new();
+    let mut open = Vec::new();
+    let mut all = Vec::new();
+    for number in 0..12 {
+        let id = pending(&store).await;
+        all.push(id);
+        if number % 3 == 0 {
+            open.push(cancel_in_open_transaction(&store, id).await);
+        } else {
+            cancel(&store, id).await;
+        }
+        let announced = store.announcements(&place, 1).await.unwrap();
+        place = announced.place;
+        told.extend(announced.announcements.iter().map(|announcement| announcement.delivery_id));
+    }
+    for transaction in open {
+        transaction.commit().await.unwrap();
+    }
+    loop {
+        let announced = store.announcements(&place, 1).await.unwrap();
+        place = announced.place;
+        if announced.announcements.is_empty() {
+            break;
+        }
+        told.extend(announced.announcements.iter().map(|announcement| announcement.delivery_id));
+    }
+    told.sort_unstable();
+    assert_eq!(told, all, "ids sort as they were made");
+}

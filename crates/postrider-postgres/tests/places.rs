@@ -1,0 +1,176 @@
+//! What the places are for: updates that stay on their page, claims that cost what they take.
+
+#![expect(clippy::unwrap_used, reason = "the helpers of tests are tests")]
+
+use std::time::Duration;
+
+use postrider::store::{AttemptResult, ClaimRequest, Claimed, Lane, Settle};
+use postrider::{Lease, NewEvent, OutcomeKind, Store, Verdict, WorkerId};
+use postrider_postgres::PostgresStore;
+use postrider_postgres::testing::TestDatabase;
+use serde_json::Value;
+use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection};
+
+const LEASE: Duration = Duration::from_secs(30);
+
+fn settle(lease: Lease, verdict: Verdict) -> Settle {
+    let attempt = AttemptResult {
+        outcome: OutcomeKind::Response,
+        status_code: Some(if verdict == Verdict::Delivered { 200 } else { 500 }),
+        took: Duration::from_millis(5),
+        started_ago: Duration::from_millis(6),
+        response_excerpt: None,
+        error_detail: (verdict != Verdict::Delivered).then(|| "HTTP 500".to_owned()),
+    };
+    Settle { lease, verdict, attempt, disable_endpoint: false }
+}
+
+async fn claim(store: &PostgresStore, worker: &WorkerId, limit: u32) -> Claimed {
+    let request = ClaimRequest {
+        worker: worker.clone(),
+        lease: LEASE,
+        limit,
+        lane_limit: limit,
+        in_flight: Vec::new(),
+        after: None,
+    };
+    store.claim(&request).await.unwrap()
+}
+
+#[tokio::test]
+async fn every_update_of_a_delivery_stays_on_its_page() {
+    const DELIVERIES: usize = 40;
+    const ROUNDS: usize = 4;
+    let database = TestDatabase::create().await;
+    let store = database.store();
+    let worker = WorkerId::random();
+    let event = |number| NewEvent::new("order.placed", "{}").to(format!("https://h{}.example.com/", number % 7));
+    store.enqueue((0..DELIVERIES).map(event).collect()).await.unwrap();
+    for round in 1..=ROUNDS {
+        let claims = claim(&store, &worker, 200).await.claims;
+        assert_eq!(claims.len(), DELIVERIES);
+        let leases: Vec<Lease> = claims.iter().map(|claim| claim.lease).collect();
+        assert_eq!(store.renew(&worker, &leases, LEASE * 2).await.unwrap().len(), DELIVERIES);
+        let verdict = if round < ROUNDS { Verdict::Retry { after: Duration::ZERO } } else { Verdict::Delivered };
+        for some in leases.chunks(10) {
+            let settles: Vec<Settle> = some.iter().map(|lease| settle(*lease, verdict)).collect();
+            store.settle(&worker, &settles).await.unwrap();
+            // Pages are also tidied up as they are read, but a long transaction of another test would put that off.
+            store.pool().execute("vacuum postrider.deliveries").await.unwrap();
+        }
+        store.promote(1000).await.unwrap();
+    }
+    // Backends tell their counts when they end.
+    store.pool().close().await;
+    let mut observer = PgConnection::connect(database.url()).await.unwrap();
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(20);
+    let expected = i64::try_from(DELIVERIES * ROUNDS).unwrap();
+    loop {
+        let counts = "select n_tup_upd, n_tup_hot_upd from pg_stat_user_tables \
+                      where schemaname = 'postrider' and relname = 'deliveries'";
+        let (updated, hot): (i64, i64) = sqlx::query_as(counts).fetch_one(&mut observer).await.unwrap();
+        if updated >= expected {
+            assert_eq!((updated, hot), (expected, expected), "one update per settle, and each of them HOT");
+            break;
+        }
+        assert!(tokio::time::Instant::now() < deadline, "only {updated} of {expected} updates were counted");
+        tokio::task::yield_now().await;
+    }
+}
+
+/// A backlog that is written by hand, since it is large: `count` deliveries in one lane.
+async fn backlog(store: &PostgresStore, lane: &str, count: u32) {
+    let statement = format!(
+        "with made as (
+           insert into postrider.deliveries (id, event_id, tenant, destination_url, lane, next_attempt_at, created_at)
+           select postrider.new_id(), e.id, 'default', 'https://{lane}/', '{lane}', now(), now()
+           from (insert_event) e, generate_series(1, {count})
+           returning id)
+         insert into postrider.ready (lane, delivery_id) select '{lane}', id from made order by id"
+    );
+    let event = store.enqueue(vec![NewEvent::new("order.placed", "{}")]).await.unwrap()[0].event_id();
+    let statement = statement.replace("(insert_event)", &format!("(select '{}'::uuid as id)", event.as_uuid()));
+    store.pool().execute(AssertSqlSafe(statement)).await.unwrap();
+}
+
+/// Runs the claim under EXPLAIN on a connection of the store's own, with the settings that those have.
+async fn explain_claim(store: &PostgresStore, saturated: &str) -> Value {
+    let mut connection = store.pool().acquire().await.unwrap();
+    let prepare = concat!(
+        "prepare claim (timestamptz, text, bigint, int, int, text[], int[], text, int, int) as ",
+        include_str!("../sql/claim.sql")
+    );
+    sqlx::raw_sql(prepare).execute(&mut *connection).await.unwrap();
+    let explain = format!(
+        "explain (analyze, buffers, format json) \
+         execute claim (null, 'w', 30000000, 100, 64, '{{{saturated}}}', '{{64}}', null, 32, 512)"
+    );
+    sqlx::query_scalar(AssertSqlSafe(explain)).persistent(false).fetch_one(&mut *connection).await.unwrap()
+}
+
+fn nodes<'a>(plan: &'a Value, found: &mut Vec<&'a Value>) {
+    found.push(plan);
+    for child in plan["Plans"].as_array().into_iter().flatten() {
+        nodes(child, found);
+    }
+}
+
+#[tokio::test]
+async fn a_claim_reads_by_index_and_does_not_read_a_saturated_lane() {
+    let database = TestDatabase::create().await;
+    let store = database.store();
+    // Planned while the queues are empty, as a dispatcher plans at its start, and used when they are not.
+    claim(&store, &WorkerId::random(), 1).await;
+    backlog(&store, "a.example.com", 50_000).await;
+    backlog(&store, "b.example.com", 10).await;
+    let plan = explain_claim(&store, "a.example.com").await;
+    let root = &plan[0]["Plan"];
+    assert_eq!(root["Actual Rows"].as_f64(), Some(10.0), "all of the lane that is not saturated");
+    let mut all = Vec::new();
+    nodes(root, &mut all);
+    for node in &all {
+        assert_ne!(node["Node Type"], "Seq Scan", "{node:#}");
+    }
+    assert!(all.iter().any(|node| node["Index Name"] == "ready_by_lane"), "{root:#}");
+    let blocks = root["Shared Hit Blocks"].as_u64().unwrap() + root["Shared Read Blocks"].as_u64().unwrap();
+    assert!(blocks < 300, "a claim of 10 beside 50,000 that it may not take has read {blocks} pages");
+}
+
+#[tokio::test]
+async fn one_lane_with_a_backlog_does_not_keep_the_others_from_their_turn() {
+    let database = TestDatabase::create().await;
+    let store = database.store();
+    backlog(&store, "a.example.com", 2_000).await;
+    for lane in ["b.example.com", "c.example.com", "d.example.com"] {
+        backlog(&store, lane, 5).await;
+    }
+    let claims = claim(&store, &WorkerId::random(), 100).await.claims;
+    let taken = |lane: &str| claims.iter().filter(|claim| claim.lane == Lane(lane.to_owned())).count();
+    assert_eq!(["b.example.com", "c.example.com", "d.example.com"].map(taken), [5, 5, 5]);
+    assert_eq!(taken("a.example.com"), 85, "what the others leave is filled up from the backlog");
+}
+
+#[tokio::test]
+async fn a_claim_whose_slots_run_out_gives_each_lane_its_turn() {
+    let database = TestDatabase::create().await;
+    let store = database.store();
+    let lanes = ["a.example.com", "b.example.com", "c.example.com"];
+    for lane in lanes {
+        backlog(&store, lane, 10).await;
+    }
+    let mut request = ClaimRequest {
+        worker: WorkerId::random(),
+        lease: LEASE,
+        limit: 1,
+        lane_limit: 64,
+        in_flight: Vec::new(),
+        after: None,
+    };
+    let mut order = Vec::new();
+    for _ in 0..6 {
+        let claimed = store.claim(&request).await.unwrap();
+        order.extend(claimed.claims.iter().map(|claim| claim.lane.0.clone()));
+        request.after = claimed.cursor;
+    }
+    assert_eq!(order, [lanes, lanes].concat());
+}
