@@ -5,14 +5,14 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use postrider::signature::Signed;
 use postrider::{
-    DeliveryStatus, DestinationPolicy, EndpointSettings, EndpointStatus, Fact, NewEvent, OutcomeKind, RetryPolicy, Secret,
-    SignatureScheme,
+    DeliveryStatus, DestinationPolicy, EndpointSettings, EndpointStatus, Fact, NewEvent, OutcomeKind, RetryPolicy,
+    Secret, SignatureScheme,
 };
 
 use super::{Running, SECRET, all_become, becomes, dispatcher, endpoint_at, enqueue_for, event_for, loopback};
 use crate::receiver::{Answer, Received, Receiver};
 use crate::trial::{Trial, operator};
-use crate::wait::PATIENCE;
+use crate::wait::{PATIENCE, eventually};
 
 /// Verifies with the reference library, which is not ours.
 fn verified_by_others(secret: &str, request: &Received) -> bool {
@@ -76,8 +76,10 @@ pub async fn p19_the_id_stays_the_same_while_timestamp_and_signature_are_fresh(t
     let id = enqueue_for(t, &receiver, 1).await[0];
     let running = Running::start(dispatcher(&t.store, "w1"));
     for (number, delay) in [(1, 30), (2, 120)] {
-        receiver.wait_for(number, PATIENCE).await;
-        becomes(t, id, DeliveryStatus::Failed).await;
+        eventually("the next failure", PATIENCE, || async {
+            (t.delivery(id).await.attempt_count == number).then_some(())
+        })
+        .await;
         t.advance_secs(delay);
     }
     becomes(t, id, DeliveryStatus::Delivered).await;
@@ -211,7 +213,9 @@ pub async fn every_2xx_is_a_success_and_a_redirect_is_a_failure(t: &Trial) {
 pub async fn retry_after_lengthens_the_scheduled_delay(t: &Trial) {
     t.freeze();
     let running = Running::start(dispatcher(&t.store, "w1"));
-    for (status, asked, expected) in [(429, "90", 90), (503, "45", 45), (429, "5", 30), (500, "90", 30), (503, "9999999", 86_400)] {
+    for (status, asked, expected) in
+        [(429, "90", 90), (503, "45", 45), (429, "5", 30), (500, "90", 30), (503, "9999999", 86_400)]
+    {
         let receiver = Receiver::start(move |_, _| Answer::status(status).header("retry-after", asked)).await;
         let id = enqueue_for(t, &receiver, 1).await[0];
         becomes(t, id, DeliveryStatus::Failed).await;

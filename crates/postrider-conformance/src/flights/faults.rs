@@ -94,5 +94,9 @@ pub async fn one_result_that_cannot_be_settled_does_not_hold_up_the_others(t: &T
     assert_eq!(totals.delivered, 5);
     let poisoned = t.delivery(ids[2]).await;
     assert_eq!(poisoned.status, DeliveryStatus::Pending);
-    assert_eq!(poisoned.lease_owner.as_deref(), Some("w1"), "its lease is left to expire, and counts as abandoned then");
+    assert_eq!(
+        poisoned.lease_owner.as_deref(),
+        Some("w1"),
+        "its lease is left to expire, and counts as abandoned then"
+    );
 }

@@ -15,10 +15,10 @@ use crate::trial::{Trial, claim_from, operator, settle_of, worker};
 use crate::wait::{PATIENCE, eventually};
 
 /// Short enough for a test, long enough for a busy machine to renew it in time.
-const LEASE: Duration = Duration::from_millis(1500);
+const LEASE: Duration = Duration::from_secs(2);
 
 pub async fn p12_a_receiver_ten_times_slower_than_the_lease_gets_one_request(t: &Trial) {
-    let lease = Duration::from_millis(300);
+    let lease = Duration::from_secs(1);
     let gate = Gate::new();
     let held = gate.clone();
     let receiver = Receiver::start(move |_, _| Answer::status(200).after(&held)).await;
@@ -73,7 +73,8 @@ pub async fn p4_a_dispatcher_whose_lease_was_taken_changes_nothing(t: &Trial) {
     let store = wire.clone() as Arc<dyn Store>;
     wire.inject(Call::Renew, Fault::Hang, u32::MAX);
     wire.inject(Call::Tend, Fault::Hang, u32::MAX);
-    let running = Running::start(dispatcher(&store, "asleep"));
+    // With its one slot taken, it cannot claim the delivery a second time itself.
+    let running = Running::start(dispatcher(&store, "asleep").max_in_flight(1));
     receiver.wait_for(1, PATIENCE).await;
 
     t.advance_secs(31);
@@ -103,7 +104,8 @@ pub async fn p13_an_attempt_without_end_is_renewed_only_until_its_hard_deadline(
     let store = wire.clone() as Arc<dyn Store>;
     wire.inject(Call::Settle, Fault::Hang, u32::MAX);
     let lease = Duration::from_millis(400);
-    let running = Running::start(dispatcher(&store, "hung").lease(lease).timeout(Duration::from_millis(400)));
+    let builder = dispatcher(&store, "hung").lease(lease).timeout(Duration::from_millis(400));
+    let running = Running::start(builder.drain_timeout(Duration::ZERO));
     eventually("the lease to be given up and taken back", PATIENCE, || async {
         (t.delivery(id).await.abandoned_count > 0).then_some(())
     })
@@ -111,7 +113,7 @@ pub async fn p13_an_attempt_without_end_is_renewed_only_until_its_hard_deadline(
     let ended = logs.lines_with(&["renewal ended", "reason=deadline", &id.to_string()]);
     assert_eq!(ended.len(), 1, "{}", logs.text());
     assert!(wire.seen().iter().any(|seen| matches!(seen, Seen::Renewing(_))), "it was renewed before");
-    running.crash().await;
+    running.stop().await;
 }
 
 pub async fn a_cancelled_delivery_is_lost_to_its_attempt(t: &Trial) {

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use postrider::{
-    Admission, DeliveryId, DeliveryStatus, DestinationPolicy, Dispatcher, DispatcherBuilder, Endpoint, EndpointSettings,
-    NewEndpoint, NewEvent, Secret, Store, StoreError, Totals,
+    Admission, DeliveryId, DeliveryStatus, DestinationPolicy, Dispatcher, DispatcherBuilder, Endpoint,
+    EndpointSettings, NewEndpoint, NewEvent, Secret, Store, StoreError, Totals,
 };
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;

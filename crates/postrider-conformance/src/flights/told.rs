@@ -115,8 +115,7 @@ pub async fn p20_neither_payload_nor_secret_is_ever_logged(t: &Trial) {
     let _guard = logs.collect_on_this_thread();
     let canary = "canary-in-the-payload";
     let plain_secret = "canary-of-an-endpoint-secret";
-    let receivers =
-        [Receiver::answering(200).await, Receiver::answering(500).await, Receiver::answering(410).await];
+    let receivers = [Receiver::answering(200).await, Receiver::answering(500).await, Receiver::answering(410).await];
     let settings = || EndpointSettings {
         secrets: vec![Secret::parse(plain_secret).unwrap()],
         headers: vec![("authorization".to_owned(), "Bearer canary-of-a-header".to_owned())],
@@ -127,7 +126,10 @@ pub async fn p20_neither_payload_nor_secret_is_ever_logged(t: &Trial) {
     }
     let payload = format!(r#"{{"text":"{canary}"}}"#);
     let enqueued = t.enqueue(NewEvent::new("invoice.paid", payload.clone())).await;
-    t.store.enqueue(vec![NewEvent::new("invoice.paid", format!("{{{canary}")).to(receivers[0].url())]).await.unwrap_err();
+    t.store
+        .enqueue(vec![NewEvent::new("invoice.paid", format!("{{{canary}")).to(receivers[0].url())])
+        .await
+        .unwrap_err();
     let running = Running::start(dispatcher(&t.store, "w1").retry_policy(one_attempt()));
     let ids: Vec<_> = enqueued.deliveries().iter().map(|delivery| delivery.id).collect();
     all_become(t, &ids[..1], DeliveryStatus::Delivered).await;
