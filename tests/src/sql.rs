@@ -12,10 +12,9 @@ pub fn unused_complaints(files: &[TextFile]) -> Vec<String> {
         .filter(|file| file.has_extension("rs"))
         .flat_map(|file| {
             let folder = crate_of(&file.path);
-            file.text.split("include_str!(").skip(1).filter_map(move |rest| {
-                let name = rest.trim_start().strip_prefix('"')?.split('"').next()?;
-                Some(format!("{folder}/{}", name.trim_start_matches("../")))
-            })
+            let whole = arguments(&file.text, "include_str!(").map(|name| name.trim_start_matches("../").to_owned());
+            let short = arguments(&file.text, "sql!(").map(|name| format!("sql/{name}.sql"));
+            whole.chain(short).map(move |name| format!("{folder}/{name}"))
         })
         .collect();
     files
@@ -23,6 +22,12 @@ pub fn unused_complaints(files: &[TextFile]) -> Vec<String> {
         .filter(|file| file.has_extension("sql") && is_embedded(&file.path) && !included.contains(&file.path))
         .map(|file| format!("{} is included nowhere", file.path))
         .collect()
+}
+
+/// The string literals that follow directly on a macro's opening, such as `include_str!("../sql/claim.sql")` or
+/// `sql!("claim")`, which stands for the same.
+fn arguments<'a>(text: &'a str, opening: &str) -> impl Iterator<Item = &'a str> {
+    text.split(opening).skip(1).filter_map(|rest| rest.trim_start().strip_prefix('"')?.split('"').next())
 }
 
 fn is_embedded(path: &str) -> bool {
@@ -69,7 +74,9 @@ mod tests {
         let files = [
             TextFile::new("crates/store/src/claim.rs", "include_str!(\"../sql/claim.sql\")"),
             TextFile::new("crates/store/src/deep/settle.rs", "include_str!(\n    \"../../sql/settle.sql\"\n)"),
+            TextFile::new("crates/store/src/renew.rs", "sql!(\"renew\")"),
             TextFile::new("crates/store/sql/claim.sql", ""),
+            TextFile::new("crates/store/sql/renew.sql", ""),
             TextFile::new("crates/store/sql/settle.sql", ""),
             TextFile::new("crates/store/sql/old.sql", ""),
             TextFile::new("crates/store/migrations/0002_old.sql", ""),
