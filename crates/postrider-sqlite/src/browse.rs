@@ -3,8 +3,8 @@
 use bytes::Bytes;
 use postrider::store::{Announced, AuditEntry, FeedPlace, Overview};
 use postrider::{
-    Announcement, Cursor, Delivery, DeliveryDetail, DeliveryFilter, DeliveryId, DeliveryStatus, EndpointId, Event,
-    EventDelivery, EventId, Page, PageRequest,
+    Announcement, Cursor, Delivery, DeliveryDetail, DeliveryFilter, DeliveryId, EndpointId, Event, EventDelivery,
+    EventId, Page, PageRequest,
 };
 use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension, Row, params};
@@ -13,9 +13,10 @@ use uuid::Uuid;
 use crate::clock::{self, Micros};
 use crate::filter::Conditions;
 use crate::rows;
+use crate::sql::sql;
 
 pub(crate) fn delivery(connection: &Connection, id: DeliveryId) -> rusqlite::Result<Option<DeliveryDetail>> {
-    let sql = include_str!("../sql/deliveries.sql").replace("{conditions}", "d.id = :id");
+    let sql = sql!("deliveries").replace("{conditions}", "d.id = :id");
     let mut statement = connection.prepare_cached(&sql)?;
     let limit = 1;
     let found =
@@ -23,7 +24,7 @@ pub(crate) fn delivery(connection: &Connection, id: DeliveryId) -> rusqlite::Res
     let Some(delivery) = found.optional()? else {
         return Ok(None);
     };
-    let mut statement = connection.prepare_cached(include_str!("../sql/attempts.sql"))?;
+    let mut statement = connection.prepare_cached(sql!("attempts"))?;
     let attempts = statement.query_map(params![id.as_uuid()], rows::attempt)?.collect::<rusqlite::Result<_>>()?;
     Ok(Some(DeliveryDetail { delivery, attempts }))
 }
@@ -37,7 +38,7 @@ pub(crate) fn deliveries(
     let conditions = Conditions::of(filter)
         .and("d.id < :after", ":after", after)
         .with(&[(":limit", Value::Integer(one_more(page)))]);
-    let sql = include_str!("../sql/deliveries.sql").replace("{conditions}", &conditions.sql);
+    let sql = sql!("deliveries").replace("{conditions}", &conditions.sql);
     let mut statement = connection.prepare_cached(&sql)?;
     let found = statement.query_map(&conditions.named()[..], rows::delivery)?.collect::<rusqlite::Result<_>>()?;
     Ok(cut(found, page, |delivery| delivery.id.as_uuid()))
@@ -58,12 +59,12 @@ fn cut<T>(mut items: Vec<T>, page: &PageRequest, id: impl Fn(&T) -> Uuid) -> Pag
 
 pub(crate) fn count_deliveries(connection: &Connection, filter: &DeliveryFilter) -> rusqlite::Result<u64> {
     let conditions = Conditions::of(filter);
-    let sql = include_str!("../sql/count_deliveries.sql").replace("{conditions}", &conditions.sql);
+    let sql = sql!("count_deliveries").replace("{conditions}", &conditions.sql);
     connection.prepare_cached(&sql)?.query_row(&conditions.named()[..], |row| rows::count(row, "count"))
 }
 
 pub(crate) fn event(connection: &Connection, id: EventId) -> rusqlite::Result<Option<Event>> {
-    let mut statement = connection.prepare_cached(include_str!("../sql/event_deliveries.sql"))?;
+    let mut statement = connection.prepare_cached(sql!("event_deliveries"))?;
     let line = |row: &Row<'_>| {
         Ok(EventDelivery {
             id: DeliveryId::from_uuid(row.get("id")?),
@@ -72,7 +73,7 @@ pub(crate) fn event(connection: &Connection, id: EventId) -> rusqlite::Result<Op
         })
     };
     let deliveries = statement.query_map(params![id.as_uuid()], line)?.collect::<rusqlite::Result<_>>()?;
-    let mut statement = connection.prepare_cached(include_str!("../sql/event.sql"))?;
+    let mut statement = connection.prepare_cached(sql!("event"))?;
     let event = |row: &Row<'_>| {
         Ok(Event {
             id,
@@ -88,27 +89,25 @@ pub(crate) fn event(connection: &Connection, id: EventId) -> rusqlite::Result<Op
     statement.query_row(params![id.as_uuid()], event).optional()
 }
 
+/// Every delivery is in exactly one place, so those that are delivered are the ones in none: nobody reads the history.
 pub(crate) fn overview(connection: &Connection, tenant: Option<&str>, now: Micros) -> rusqlite::Result<Overview> {
-    let mut overview = Overview::default();
-    let mut statement = connection.prepare_cached(include_str!("../sql/overview.sql"))?;
-    let mut statuses = statement.query(params![tenant])?;
-    while let Some(row) = statuses.next()? {
-        let count = rows::count(row, "count")?;
-        match rows::parsed(row, "status")? {
-            DeliveryStatus::Pending => overview.pending = count,
-            DeliveryStatus::Failed => overview.failed = count,
-            DeliveryStatus::Delivered => overview.delivered = count,
-            DeliveryStatus::Dead => overview.dead = count,
-            DeliveryStatus::Cancelled => overview.cancelled = count,
-        }
-    }
-    let mut statement = connection.prepare_cached(include_str!("../sql/overview_places.sql"))?;
-    statement.query_row(params![tenant], |row| {
-        overview.due = rows::count(row, "due")?;
-        overview.in_flight = rows::count(row, "in_flight")?;
-        overview.scheduled = rows::count(row, "scheduled")?;
+    let mut overview = connection.prepare_cached(sql!("overview"))?.query_row(params![tenant], |row| {
         let oldest: Option<Micros> = row.get("oldest_due_at")?;
-        overview.oldest_due_age = oldest.map(|due_at| clock::between(due_at, now));
+        Ok(Overview {
+            pending: rows::count(row, "pending")?,
+            failed: rows::count(row, "failed")?,
+            due: rows::count(row, "due")?,
+            in_flight: rows::count(row, "in_flight")?,
+            scheduled: rows::count(row, "scheduled")?,
+            oldest_due_age: oldest.map(|due_at| clock::between(due_at, now)),
+            ..Overview::default()
+        })
+    })?;
+    connection.prepare_cached(sql!("overview_settled"))?.query_row(params![tenant], |row| {
+        overview.dead = rows::count(row, "dead")?;
+        overview.cancelled = rows::count(row, "cancelled")?;
+        let elsewhere = overview.pending + overview.failed + overview.dead + overview.cancelled;
+        overview.delivered = rows::count(row, "deliveries")?.saturating_sub(elsewhere);
         Ok(())
     })?;
     Ok(overview)
@@ -116,7 +115,7 @@ pub(crate) fn overview(connection: &Connection, tenant: Option<&str>, now: Micro
 
 /// Positions are given out in the order of commits, so there are never gaps that fill up later.
 pub(crate) fn announcements(connection: &Connection, after: &FeedPlace, limit: u32) -> rusqlite::Result<Announced> {
-    let mut statement = connection.prepare_cached(include_str!("../sql/announcements.sql"))?;
+    let mut statement = connection.prepare_cached(sql!("announcements"))?;
     let announcement = |row: &Row<'_>| {
         Ok(Announcement {
             position: row.get("position")?,
@@ -137,12 +136,12 @@ pub(crate) fn announcements(connection: &Connection, after: &FeedPlace, limit: u
 }
 
 pub(crate) fn announcements_end(connection: &Connection) -> rusqlite::Result<FeedPlace> {
-    let position = rows::find(connection, include_str!("../sql/announcements_end.sql"), [])?.unwrap_or_default();
+    let position = rows::find(connection, sql!("announcements_end"), [])?.unwrap_or_default();
     Ok(FeedPlace { position, gaps: Vec::new() })
 }
 
 pub(crate) fn audit(connection: &Connection, page: &PageRequest) -> rusqlite::Result<Page<AuditEntry>> {
-    let mut statement = connection.prepare_cached(include_str!("../sql/audit.sql"))?;
+    let mut statement = connection.prepare_cached(sql!("audit"))?;
     let after = page.cursor().map_or(Uuid::max(), |cursor| cursor.0);
     let entry = |row: &Row<'_>| {
         Ok(AuditEntry {

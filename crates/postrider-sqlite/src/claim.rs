@@ -17,6 +17,7 @@ use uuid::Uuid;
 
 use crate::clock::{self, Micros};
 use crate::rows;
+use crate::sql::sql;
 use crate::writer::Session;
 
 /// At most so many lanes share a claim, so that each gets a few.
@@ -63,7 +64,7 @@ fn open_lanes(session: &Session, request: &ClaimRequest) -> rusqlite::Result<(Ve
     let in_flight: HashMap<&Lane, u32> = request.in_flight.iter().map(|(lane, count)| (lane, *count)).collect();
     // More lanes than slots would leave some without a turn, although the cursor has passed them.
     let most = MAX_LANES.min(request.limit as usize);
-    let mut next_lane = session.connection.prepare_cached(include_str!("../sql/claim_next_lane.sql"))?;
+    let mut next_lane = session.connection.prepare_cached(sql!("claim_next_lane"))?;
     let mut lanes = Vec::new();
     let mut visited = 0;
     let mut cursor = request.after.clone();
@@ -115,8 +116,8 @@ fn take(
     }
     let connection = &session.connection;
     let lease_until: Micros = clock::after(session.now, request.lease);
-    let mut grant = connection.prepare_cached(include_str!("../sql/claim_grant.sql"))?;
-    let mut statement = connection.prepare_cached(include_str!("../sql/claim.sql"))?;
+    let mut grant = connection.prepare_cached(sql!("claim_grant"))?;
+    let mut statement = connection.prepare_cached(sql!("claim"))?;
     let mut rows = statement.query(params![lane.lane.0, wanted])?;
     let mut last_position: Option<i64> = None;
     let mut taken = 0;
@@ -141,7 +142,7 @@ fn take(
         taken += 1;
     }
     if let Some(last_position) = last_position {
-        let mut leave = connection.prepare_cached(include_str!("../sql/claim_leave_ready.sql"))?;
+        let mut leave = connection.prepare_cached(sql!("claim_leave_ready"))?;
         leave.execute(params![lane.lane.0, last_position])?;
     }
     Ok(taken)

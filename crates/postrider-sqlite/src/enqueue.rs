@@ -13,6 +13,7 @@ use uuid::Uuid;
 
 use crate::error::store_error;
 use crate::places;
+use crate::sql::sql;
 use crate::writer::Session;
 
 /// Checks all events before anything is written.
@@ -82,7 +83,7 @@ fn earlier_event(session: &Session, admitted: &AdmittedEvent) -> rusqlite::Resul
     let Some(key) = &event.idempotency_key else {
         return Ok(None);
     };
-    let mut statement = session.connection.prepare_cached(include_str!("../sql/enqueue_earlier.sql"))?;
+    let mut statement = session.connection.prepare_cached(sql!("enqueue_earlier"))?;
     statement
         .query_row(params![event.tenant, key], |row| {
             Ok((EventId::from_uuid(row.get("event_id")?), row.get("fingerprint")?))
@@ -95,7 +96,7 @@ fn write_event(session: &mut Session, admitted: &AdmittedEvent) -> rusqlite::Res
     let id = session.mint();
     let metadata = serde_json::to_string(&event.metadata).expect("a map of JSON values is JSON");
     let connection = &session.connection;
-    connection.prepare_cached(include_str!("../sql/enqueue_event.sql"))?.execute(params![
+    connection.prepare_cached(sql!("enqueue_event"))?.execute(params![
         id,
         event.tenant,
         event.event_type,
@@ -106,12 +107,7 @@ fn write_event(session: &mut Session, admitted: &AdmittedEvent) -> rusqlite::Res
     ])?;
     if let Some(key) = &event.idempotency_key {
         let fingerprint = admitted.fingerprint();
-        connection.prepare_cached(include_str!("../sql/enqueue_key.sql"))?.execute(params![
-            event.tenant,
-            key,
-            fingerprint,
-            id
-        ])?;
+        connection.prepare_cached(sql!("enqueue_key"))?.execute(params![event.tenant, key, fingerprint, id])?;
     }
     Ok(EventId::from_uuid(id))
 }
@@ -126,7 +122,7 @@ fn write_delivery(
 ) -> rusqlite::Result<DeliveryId> {
     let id = DeliveryId::from_uuid(session.mint());
     let due_at = admitted.event().deliver_at.map_or(session.now, jiff::Timestamp::as_microsecond);
-    session.connection.prepare_cached(include_str!("../sql/enqueue_delivery.sql"))?.execute(params![
+    session.connection.prepare_cached(sql!("enqueue_delivery"))?.execute(params![
         id.as_uuid(),
         event_id.as_uuid(),
         admitted.event().tenant,
@@ -145,7 +141,7 @@ fn write_delivery(
 }
 
 fn endpoints_of(session: &Session, tenant: &str) -> rusqlite::Result<Vec<FanOut>> {
-    let mut statement = session.connection.prepare_cached(include_str!("../sql/enqueue_endpoints.sql"))?;
+    let mut statement = session.connection.prepare_cached(sql!("enqueue_endpoints"))?;
     let rows = statement.query_map(params![tenant], |row| {
         let event_types: String = row.get("event_types")?;
         Ok(FanOut {

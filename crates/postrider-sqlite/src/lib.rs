@@ -28,6 +28,7 @@ mod places;
 mod readers;
 mod rows;
 mod settle;
+mod sql;
 mod store;
 mod transaction;
 mod wake;

@@ -12,6 +12,7 @@ use crate::filter::Conditions;
 use crate::places;
 use crate::rows;
 use crate::settle::unschedule;
+use crate::sql::sql;
 use crate::writer::Session;
 
 /// A delivery as an operator's action finds it.
@@ -22,7 +23,7 @@ struct Found {
 }
 
 fn look(session: &Session, id: DeliveryId) -> rusqlite::Result<Option<Found>> {
-    let mut statement = session.connection.prepare_cached(include_str!("../sql/operate_look.sql"))?;
+    let mut statement = session.connection.prepare_cached(sql!("operate_look"))?;
     let found = |row: &rusqlite::Row<'_>| {
         Ok(Found {
             status: rows::parsed(row, "status")?,
@@ -46,13 +47,13 @@ pub(crate) fn retry(session: &mut Session, id: DeliveryId, operator: &Operator) 
             if !unschedule(session, id, due_at)? {
                 return Ok(Action::Forbidden(Forbidden::AlreadyDue));
             }
-            let mut statement = session.connection.prepare_cached(include_str!("../sql/retry.sql"))?;
+            let mut statement = session.connection.prepare_cached(sql!("retry"))?;
             statement.execute(params![id.as_uuid(), session.now])?;
         }
         DeliveryStatus::Dead | DeliveryStatus::Cancelled => {
             let connection = &session.connection;
-            connection.prepare_cached(include_str!("../sql/retry_exhume.sql"))?.execute(params![id.as_uuid()])?;
-            let mut statement = connection.prepare_cached(include_str!("../sql/retry_new_round.sql"))?;
+            connection.prepare_cached(sql!("retry_exhume"))?.execute(params![id.as_uuid()])?;
+            let mut statement = connection.prepare_cached(sql!("retry_new_round"))?;
             statement.execute(params![id.as_uuid(), session.now])?;
         }
     }
@@ -68,7 +69,7 @@ pub(crate) fn retry_matching(
     operator: &Operator,
 ) -> rusqlite::Result<u64> {
     let conditions = Conditions::of(filter);
-    let sql = include_str!("../sql/retry_matching.sql").replace("{conditions}", &conditions.sql);
+    let sql = sql!("retry_matching").replace("{conditions}", &conditions.sql);
     let ids: Vec<Uuid> = {
         let mut statement = session.connection.prepare_cached(&sql)?;
         let values = conditions.with(&[(":limit", limit.into())]);
@@ -97,9 +98,9 @@ pub(crate) fn cancel(
     };
     unschedule(session, id, next_attempt_at)?;
     let connection = &session.connection;
-    connection.prepare_cached(include_str!("../sql/cancel_ready.sql"))?.execute(params![id.as_uuid()])?;
-    connection.prepare_cached(include_str!("../sql/cancel_lease.sql"))?.execute(params![id.as_uuid()])?;
-    connection.prepare_cached(include_str!("../sql/cancel.sql"))?.execute(params![id.as_uuid(), reason])?;
+    connection.prepare_cached(sql!("cancel_ready"))?.execute(params![id.as_uuid()])?;
+    connection.prepare_cached(sql!("cancel_lease"))?.execute(params![id.as_uuid()])?;
+    connection.prepare_cached(sql!("cancel"))?.execute(params![id.as_uuid(), reason])?;
     places::announce(session, id, Fact::Cancelled)?;
     audit(session, operator, "delivery.cancel", &id.to_string(), Some(reason))?;
     Ok(Action::Done)
@@ -108,7 +109,7 @@ pub(crate) fn cancel(
 pub(crate) fn create_endpoint(session: &mut Session, endpoint: NewEndpoint) -> rusqlite::Result<Endpoint> {
     let id = session.mint();
     let event_types = serde_json::to_string(&endpoint.event_types).expect("patterns are plain data");
-    session.connection.prepare_cached(include_str!("../sql/create_endpoint.sql"))?.execute(params![
+    session.connection.prepare_cached(sql!("create_endpoint"))?.execute(params![
         id,
         endpoint.tenant,
         endpoint.url.as_str(),
@@ -136,7 +137,7 @@ pub(crate) fn set_endpoint_status(
     operator: &Operator,
 ) -> rusqlite::Result<bool> {
     let kept_reason = reason.filter(|_| status != EndpointStatus::Active);
-    let mut statement = session.connection.prepare_cached(include_str!("../sql/set_endpoint_status.sql"))?;
+    let mut statement = session.connection.prepare_cached(sql!("set_endpoint_status"))?;
     if statement.execute(params![id.as_uuid(), status.as_str(), kept_reason])? == 0 {
         return Ok(false);
     }
@@ -160,7 +161,7 @@ fn audit(
     reason: Option<&str>,
 ) -> rusqlite::Result<()> {
     let id = session.mint();
-    let mut statement = session.connection.prepare_cached(include_str!("../sql/audit_record.sql"))?;
+    let mut statement = session.connection.prepare_cached(sql!("audit_record"))?;
     statement.execute(params![id, session.now, operator.0, action, subject, reason])?;
     Ok(())
 }
@@ -175,24 +176,24 @@ pub(crate) fn retain(
     let before = clock::before(session.now, older_than);
     let after = after.map_or(Uuid::nil(), |id| id.as_uuid());
     let old: Vec<(Uuid, Micros, bool)> = connection
-        .prepare_cached(include_str!("../sql/retain.sql"))?
+        .prepare_cached(sql!("retain"))?
         .query_map(params![after, limit], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?
         .collect::<rusqlite::Result<_>>()?;
     let mut retained = Retained::default();
     // Identifiers sort by time, so behind the first event that is young enough there are no older ones.
     for (id, _, is_unfinished) in old.iter().take_while(|(_, created_at, _)| *created_at < before) {
         if !is_unfinished {
-            connection.prepare_cached(include_str!("../sql/retain_attempts.sql"))?.execute(params![id])?;
-            let mut deliveries = connection.prepare_cached(include_str!("../sql/retain_deliveries.sql"))?;
+            connection.prepare_cached(sql!("retain_attempts"))?.execute(params![id])?;
+            let mut deliveries = connection.prepare_cached(sql!("retain_deliveries"))?;
             retained.deliveries += deliveries.execute(params![id])? as u64;
-            connection.prepare_cached(include_str!("../sql/retain_event.sql"))?.execute(params![id])?;
+            connection.prepare_cached(sql!("retain_event"))?.execute(params![id])?;
             retained.events += 1;
         }
     }
     let is_full = old.len() == limit as usize;
     retained.next = old.last().filter(|(_, at, _)| is_full && *at < before).map(|(id, ..)| EventId::from_uuid(*id));
     // The last step leaves no old announcement behind; the others keep their share of the work bounded.
-    let mut announcements = connection.prepare_cached(include_str!("../sql/retain_announcements.sql"))?;
+    let mut announcements = connection.prepare_cached(sql!("retain_announcements"))?;
     let share = limit.max(100).saturating_mul(10);
     while announcements.execute(params![before, share])? == share as usize && retained.next.is_none() {}
     Ok(retained)

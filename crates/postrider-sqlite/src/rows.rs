@@ -7,6 +7,7 @@ use rusqlite::{Connection, Error, OptionalExtension, Row, params};
 use uuid::Uuid;
 
 use crate::clock::Micros;
+use crate::sql::sql;
 
 /// An instant of the database. Only a damaged file holds one that cannot be expressed.
 pub(crate) fn timestamp(at: Micros) -> rusqlite::Result<Timestamp> {
@@ -95,7 +96,7 @@ pub(crate) fn attempt(row: &Row<'_>) -> rusqlite::Result<Attempt> {
 }
 
 pub(crate) fn find_endpoint(connection: &Connection, id: EndpointId) -> rusqlite::Result<Option<Endpoint>> {
-    let mut statement = connection.prepare_cached(include_str!("../sql/endpoint.sql"))?;
+    let mut statement = connection.prepare_cached(sql!("endpoint"))?;
     statement.query_row(params![id.as_uuid()], endpoint).optional()
 }
 

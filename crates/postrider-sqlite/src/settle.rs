@@ -8,6 +8,7 @@ use uuid::Uuid;
 use crate::clock::{self, Micros};
 use crate::places;
 use crate::rows;
+use crate::sql::sql;
 use crate::writer::Session;
 
 /// Why an endpoint that answered with a 410 is disabled.
@@ -20,7 +21,7 @@ pub(crate) fn renew(
     lease: std::time::Duration,
 ) -> rusqlite::Result<Vec<Lease>> {
     let until = clock::after(session.now, lease);
-    let mut statement = session.connection.prepare_cached(include_str!("../sql/renew.sql"))?;
+    let mut statement = session.connection.prepare_cached(sql!("renew"))?;
     let mut renewed = Vec::with_capacity(leases.len());
     for lease in leases {
         if statement.execute(params![lease.delivery_id.as_uuid(), worker.as_str(), lease.token.0, until])? == 1 {
@@ -32,7 +33,7 @@ pub(crate) fn renew(
 
 /// Deletes the lease if it is held by `worker` under this token: the right to go on.
 fn consume(session: &Session, worker: &WorkerId, lease: &Lease) -> rusqlite::Result<bool> {
-    let mut statement = session.connection.prepare_cached(include_str!("../sql/consume_lease.sql"))?;
+    let mut statement = session.connection.prepare_cached(sql!("consume_lease"))?;
     let deleted = statement.execute(params![lease.delivery_id.as_uuid(), worker.as_str(), lease.token.0])?;
     Ok(deleted == 1)
 }
@@ -48,11 +49,8 @@ pub(crate) fn settle(
 fn settle_one(session: &mut Session, worker: &WorkerId, settle: &Settle) -> rusqlite::Result<Settlement> {
     let id = settle.lease.delivery_id;
     if !consume(session, worker, &settle.lease)? {
-        let earlier: Option<i64> = rows::find(
-            &session.connection,
-            include_str!("../sql/settle_earlier.sql"),
-            params![id.as_uuid(), settle.lease.token.0],
-        )?;
+        let earlier: Option<i64> =
+            rows::find(&session.connection, sql!("settle_earlier"), params![id.as_uuid(), settle.lease.token.0])?;
         return Ok(if earlier.is_some() { Settlement::AppliedEarlier } else { Settlement::LeaseLost });
     }
     let (status, next_attempt_at, fact) = match settle.verdict {
@@ -83,7 +81,7 @@ fn settle_delivery(
     status: &str,
     next_attempt_at: Option<Micros>,
 ) -> rusqlite::Result<(u32, Option<EndpointId>)> {
-    let mut statement = session.connection.prepare_cached(include_str!("../sql/settle.sql"))?;
+    let mut statement = session.connection.prepare_cached(sql!("settle"))?;
     let id = settle.lease.delivery_id.as_uuid();
     let values = params![id, status, next_attempt_at, session.now, settle.attempt.error_detail];
     statement
@@ -92,7 +90,7 @@ fn settle_delivery(
 
 fn write_attempt(session: &Session, worker: &WorkerId, settle: &Settle, number: u32) -> rusqlite::Result<()> {
     let attempt = &settle.attempt;
-    session.connection.prepare_cached(include_str!("../sql/settle_attempt.sql"))?.execute(params![
+    session.connection.prepare_cached(sql!("settle_attempt"))?.execute(params![
         settle.lease.delivery_id.as_uuid(),
         number,
         settle.lease.token.0,
@@ -108,7 +106,7 @@ fn write_attempt(session: &Session, worker: &WorkerId, settle: &Settle, number: 
 }
 
 fn disable_endpoint(session: &Session, id: EndpointId) -> rusqlite::Result<bool> {
-    let mut statement = session.connection.prepare_cached(include_str!("../sql/settle_disable_endpoint.sql"))?;
+    let mut statement = session.connection.prepare_cached(sql!("settle_disable_endpoint"))?;
     Ok(statement.execute(params![id.as_uuid(), GONE])? == 1)
 }
 
@@ -126,14 +124,14 @@ pub(crate) fn release(session: &mut Session, worker: &WorkerId, leases: &[Lease]
 pub(crate) fn recover(session: &mut Session, limit: u32, max_abandoned: u32) -> rusqlite::Result<Recovered> {
     let expired: Vec<Uuid> = session
         .connection
-        .prepare_cached(include_str!("../sql/recover.sql"))?
+        .prepare_cached(sql!("recover"))?
         .query_map(params![session.now, limit], |row| row.get("delivery_id"))?
         .collect::<rusqlite::Result<_>>()?;
     let mut recovered = Recovered::default();
     for id in expired {
         let connection = &session.connection;
-        connection.prepare_cached(include_str!("../sql/recover_lease.sql"))?.execute(params![id])?;
-        let mut abandon = connection.prepare_cached(include_str!("../sql/recover_abandon.sql"))?;
+        connection.prepare_cached(sql!("recover_lease"))?.execute(params![id])?;
+        let mut abandon = connection.prepare_cached(sql!("recover_abandon"))?;
         let abandoned: u32 = abandon.query_row(params![id], |row| row.get("abandoned_count"))?;
         drop(abandon);
         let id = DeliveryId::from_uuid(id);
@@ -142,7 +140,7 @@ pub(crate) fn recover(session: &mut Session, limit: u32, max_abandoned: u32) -> 
             recovered.returned += 1;
         } else {
             let detail = format!("abandoned: claimed {abandoned} times in a row, and never settled");
-            let mut die = connection.prepare_cached(include_str!("../sql/recover_die.sql"))?;
+            let mut die = connection.prepare_cached(sql!("recover_die"))?;
             die.execute(params![id.as_uuid(), detail])?;
             drop(die);
             places::bury(session, id, "abandoned")?;
@@ -160,8 +158,8 @@ pub(crate) fn recover(session: &mut Session, limit: u32, max_abandoned: u32) -> 
 /// through this very store are alive.
 pub(crate) fn end_left_behind(session: &Session) -> rusqlite::Result<u64> {
     let connection = &session.connection;
-    let mut leases = connection.prepare_cached(include_str!("../sql/recover_left_behind.sql"))?;
-    let mut end = connection.prepare_cached(include_str!("../sql/recover_end.sql"))?;
+    let mut leases = connection.prepare_cached(sql!("recover_left_behind"))?;
+    let mut end = connection.prepare_cached(sql!("recover_end"))?;
     let mut rows = leases.query(params![session.now])?;
     let mut ended = Vec::new();
     while let Some(row) = rows.next()? {
@@ -178,21 +176,20 @@ pub(crate) fn end_left_behind(session: &Session) -> rusqlite::Result<u64> {
 pub(crate) fn promote(session: &mut Session, limit: u32) -> rusqlite::Result<Promoted> {
     let due: Vec<(Micros, Uuid)> = session
         .connection
-        .prepare_cached(include_str!("../sql/promote.sql"))?
+        .prepare_cached(sql!("promote"))?
         .query_map(params![session.now, limit], |row| Ok((row.get("due_at")?, row.get("delivery_id")?)))?
         .collect::<rusqlite::Result<_>>()?;
     for (due_at, id) in &due {
         unschedule(session, DeliveryId::from_uuid(*id), *due_at)?;
         places::make_ready(session, DeliveryId::from_uuid(*id))?;
     }
-    let next: Option<Option<Micros>> =
-        rows::find(&session.connection, include_str!("../sql/promote_next.sql"), params![])?;
+    let next: Option<Option<Micros>> = rows::find(&session.connection, sql!("promote_next"), params![])?;
     let next_due_in = next.flatten().map(|due_at| clock::between(session.now, due_at));
     Ok(Promoted { ready: due.len() as u64, next_due_in })
 }
 
 /// Takes a delivery out of the scheduled ones, and says whether it was there.
 pub(crate) fn unschedule(session: &Session, id: DeliveryId, due_at: Micros) -> rusqlite::Result<bool> {
-    let mut statement = session.connection.prepare_cached(include_str!("../sql/promote_unschedule.sql"))?;
+    let mut statement = session.connection.prepare_cached(sql!("promote_unschedule"))?;
     Ok(statement.execute(params![due_at, id.as_uuid()])? == 1)
 }

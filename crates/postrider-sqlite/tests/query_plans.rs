@@ -22,11 +22,13 @@ const MAY_SCAN: &[(&str, &str)] = &[
     ("announcements_end.sql", "SCAN sqlite_sequence"),
     // Counting is reading.
     ("count_deliveries.sql", "SCAN d"),
-    ("overview.sql", "SCAN postrider_deliveries"),
-    ("overview_places.sql", "SCAN r"),
-    ("overview_places.sql", "SCAN l"),
-    ("overview_places.sql", "SCAN s"),
-    ("overview_places.sql", "SCAN due"),
+    ("overview.sql", "SCAN r USING"),
+    ("overview.sql", "SCAN s"),
+    ("overview.sql", "SCAN l"),
+    ("overview.sql", "SCAN unsettled"),
+    ("overview_settled.sql", "SCAN l"),
+    ("overview_settled.sql", "SCAN d USING INDEX postrider_deliveries_cancelled"),
+    ("overview_settled.sql", "SCAN d USING COVERING INDEX postrider_deliveries_by_tenant"),
 ];
 
 fn plan(connection: &Connection, sql: &str) -> Vec<String> {
