@@ -74,15 +74,15 @@ fn both_stores_name_their_statements_alike() {
         ("schedule", "SQLite: a step of enqueue and settle"),
         ("release", "Postgres: one statement; on SQLite consume_lease and make_ready do it"),
         ("delivery", "Postgres: one by id; SQLite puts the condition into deliveries.sql"),
-        ("endpoint", "SQLite: reads one endpoint"),
-        ("endpoints", "Postgres: reads one endpoint or all"),
-        ("any_ready", "Postgres: whether a dispatcher that was woken has something to do"),
+        ("endpoint", "SQLite: reads one endpoint at a time; a statement costs no round trip there"),
+        ("endpoints", "Postgres: reads all endpoints of a claim in one statement"),
+        ("any_ready", "Postgres: whether a claim may find something, asked when a listener registers"),
         ("listen", "Postgres: dispatchers of other processes are woken; a file of SQLite has one process"),
-        ("migrations_applied", "Postgres: checks a migration's checksum under a lock that SQLite does not need"),
-        ("migrations_create", "Postgres: as above"),
-        ("migrations_lock", "Postgres: as above"),
-        ("migrations_record", "Postgres: as above"),
-        ("migrations_recorded", "Postgres: as above"),
+        ("migrations_applied", "Postgres: SQLite keeps this statement in migrate.rs"),
+        ("migrations_create", "Postgres: SQLite keeps this statement in migrate.rs"),
+        ("migrations_lock", "Postgres: processes that start at once take turns by a lock of the database"),
+        ("migrations_record", "Postgres: SQLite keeps this statement in migrate.rs"),
+        ("migrations_recorded", "Postgres: SQLite keeps this statement in migrate.rs"),
     ];
     let postgres = files::text_files("crates/postrider-postgres/sql");
     let sqlite = files::text_files("crates/postrider-sqlite/sql");
