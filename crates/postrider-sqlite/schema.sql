@@ -141,8 +141,7 @@ CREATE TABLE postrider_ready (
   lane        text not null,
   position    integer not null,
   delivery_id blob not null,
-  primary key (lane, position),
-  constraint delivery_is_ready_once unique (delivery_id)
+  primary key (lane, position)
 ) strict, without rowid;
 
 CREATE TABLE postrider_scheduled (

@@ -51,12 +51,12 @@ create index postrider_deliveries_by_endpoint on postrider_deliveries (endpoint_
 create index postrider_deliveries_cancelled on postrider_deliveries (id) where status = 'cancelled';
 
 -- Due and unclaimed. `position` is the order of becoming ready within a lane; it means nothing once the row is gone.
+-- There is no index on the delivery: all deliveries would pay for it, and only an operator's cancel would use it.
 create table postrider_ready (
   lane        text not null,
   position    integer not null,
   delivery_id blob not null,
-  primary key (lane, position),
-  constraint delivery_is_ready_once unique (delivery_id)
+  primary key (lane, position)
 ) strict, without rowid;
 
 -- Not yet due. `due_at` equals the delivery's next_attempt_at, so a row is found from its delivery as well.

@@ -1,3 +1,3 @@
--- By the delivery, whatever its position: the reason for which `postrider_ready` has a second key.
+-- Looks along the lane: that is an operator's single action, not worth an index that every delivery would pay for.
 delete from postrider_ready
-where delivery_id = ?1
+where lane = (select d.lane from postrider_deliveries d where d.id = ?1) and delivery_id = ?1

@@ -88,10 +88,13 @@ impl Session {
         self.control(name.begin)?;
         match catch_unwind(AssertUnwindSafe(|| work(self))) {
             Ok(Ok(_)) if self.connection.is_autocommit() => Err(transaction_was_given_up().into()),
-            Ok(Ok(value)) => {
-                self.control(name.keep)?;
-                Ok(value)
-            }
+            Ok(Ok(value)) => match self.control(name.keep) {
+                Ok(()) => Ok(value),
+                Err(error) => {
+                    self.roll_back(name);
+                    Err(error.into())
+                }
+            },
             Ok(Err(error)) => {
                 self.roll_back(name);
                 Err(error)
@@ -113,6 +116,14 @@ impl Session {
             tracing::error!(code = %error.code, message = %error.message, "a savepoint could not be rolled back");
             let _ = self.control("rollback");
         }
+    }
+
+    /// Begins the transaction of a group, with a look at what other processes have done before it.
+    fn begin(&mut self) -> Result<(), StoreError> {
+        self.control("begin immediate")?;
+        self.look_for_foreign_commits().inspect_err(|_| {
+            let _ = self.control("rollback");
+        })
     }
 
     fn control(&self, statement: &'static str) -> Result<(), StoreError> {
@@ -328,12 +339,16 @@ fn run(session: &mut Session, receiver: &mut mpsc::Receiver<Message>) {
 
 fn run_group(session: &mut Session, group: Vec<Box<dyn Job>>) {
     let mut ran: Vec<Box<dyn Job>> = Vec::with_capacity(group.len());
-    for mut job in group {
+    let mut group = group.into_iter();
+    while let Some(mut job) = group.next() {
         if session.connection.is_autocommit()
-            && let Err(error) = session.control("begin immediate").and_then(|()| session.look_for_foreign_commits())
+            && let Err(error) = session.begin()
         {
-            job.answer(Err(&error));
-            continue;
+            // All of them: if each waited for a locked file by itself, the last would wait for very long.
+            for job in std::iter::once(job).chain(group) {
+                job.answer(Err(&error));
+            }
+            return;
         }
         job.run(session);
         ran.push(job);

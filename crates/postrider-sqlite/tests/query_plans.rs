@@ -22,7 +22,7 @@ const MAY_SCAN: &[(&str, &str)] = &[
     ("announcements_end.sql", "SCAN sqlite_sequence"),
     // Counting is reading.
     ("count_deliveries.sql", "SCAN d"),
-    ("overview.sql", "SCAN r USING"),
+    ("overview.sql", "SCAN r"),
     ("overview.sql", "SCAN s"),
     ("overview.sql", "SCAN l"),
     ("overview.sql", "SCAN unsettled"),

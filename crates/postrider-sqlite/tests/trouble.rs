@@ -1,7 +1,7 @@
 //! What callers are told when the file, the disk or another process is in the way, and that the store goes on after.
 
 use std::io::{Seek, SeekFrom, Write};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use postrider::{EnqueueError, NewEvent, Store, StoreError, StoreErrorCode};
 use postrider_sqlite::rusqlite::Connection;
@@ -127,4 +127,31 @@ async fn a_row_that_makes_no_sense_is_told_without_its_content() {
     let error = database.store().event(enqueued[0].event_id()).await.unwrap_err();
     assert_eq!(error.code, StoreErrorCode::Internal, "{error}");
     assert_tells_no_payload(&error);
+}
+
+#[tokio::test]
+async fn many_callers_wait_for_a_locked_file_together_and_not_one_after_the_other() {
+    let database = TestDatabase::create().await;
+    let store = database.store();
+    let timeout = Duration::from_millis(400);
+    let shorten = move |tx: &mut SqliteTransaction<'_>| {
+        tx.connection().busy_timeout(timeout)?;
+        Ok::<_, Anything>(())
+    };
+    store.transaction(shorten).await.unwrap();
+    let other = Connection::open(database.path()).unwrap();
+    other.execute_batch("begin immediate").unwrap();
+    let began = Instant::now();
+    let callers: Vec<_> = (0..20)
+        .map(|_| {
+            let store = store.clone();
+            tokio::spawn(async move { store.enqueue(vec![event(10)]).await })
+        })
+        .collect();
+    for caller in callers {
+        let EnqueueError::Store(error) = caller.await.unwrap().unwrap_err() else { panic!("not refused") };
+        assert_eq!(error.code, StoreErrorCode::Busy, "{error}");
+    }
+    // The first may have begun to wait alone, and then the others wait once more after it.
+    assert!(began.elapsed() < timeout * 6, "{:?}", began.elapsed());
 }
