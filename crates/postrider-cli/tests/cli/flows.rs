@@ -400,3 +400,13 @@ fn a_busy_port_is_named() {
     let done = Workplace::new().run(["listen", "--port", &port]).fails(1, "port_unavailable");
     assert!(done.stderr.contains(&port) && done.stderr.contains("--port 0"), "{done:?}");
 }
+
+#[test]
+fn until_idle_waits_for_what_is_in_flight() {
+    let workplace = Workplace::ready_to_send();
+    let (_listening, url) = listen(&workplace, ["--delay-ms", "600"]);
+    send(&workplace, &["a.b", "--to", &url]);
+    // Nothing would be waited for after the stop, so the attempt must have ended before it.
+    let report = dispatch_until_idle(&workplace, &["--drain-timeout", "0s"]);
+    assert_eq!((&report["delivered"], &report["released"]), (&1.into(), &0.into()), "{report}");
+}

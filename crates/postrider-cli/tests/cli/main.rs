@@ -9,5 +9,6 @@ mod flows;
 mod golden;
 mod help;
 mod offline;
+mod prepared;
 mod secrets;
 mod support;
