@@ -137,13 +137,16 @@ impl From<StoreError> for Failure {
             StoreErrorCode::Unavailable => {
                 failure.hint("check `--database` (or POSTRIDER_DATABASE), and that the database is running")
             }
-            StoreErrorCode::Schema => failure.hint("run `postrider migrate` on this database"),
+            // Only where something is missing: a database that is newer than this program is not to be migrated.
+            StoreErrorCode::Schema if error.message.contains("postrider migrate") => {
+                failure.hint("run `postrider migrate` on this database")
+            }
             StoreErrorCode::Locked => failure.hint(
                 "an SQLite file has one dispatcher at a time: stop the other one, or use a Postgres database for several",
             ),
             StoreErrorCode::Full => failure.hint("free some space, then try again"),
             StoreErrorCode::Busy | StoreErrorCode::Conflict => failure.hint("try again"),
-            StoreErrorCode::Internal => failure,
+            StoreErrorCode::Schema | StoreErrorCode::Internal => failure,
         }
     }
 }
