@@ -155,13 +155,14 @@ macro_rules! flights {
             p22_a_stop_waits_for_what_is_under_way_and_settles_it,
             p22_a_stop_claims_nothing_new,
             p22_what_does_not_end_in_time_is_given_back_uncharged,
+            p22_a_claim_that_is_under_way_at_the_stop_is_given_back,
             a_dispatcher_stops_also_while_the_store_is_away,
             a_dispatcher_can_be_started_again,
         ]);
         $crate::flight_theme!($open, faults: [
             p5_a_settle_whose_answer_was_lost_is_applied_once,
             p25_while_the_store_is_away_nothing_is_lost_and_then_everything_goes_on,
-            renewals_that_fail_for_a_while_do_no_harm,
+            a_renewal_that_fails_once_does_no_harm,
             one_result_that_cannot_be_settled_does_not_hold_up_the_others,
         ]);
         $crate::flight_theme!($open, told: [

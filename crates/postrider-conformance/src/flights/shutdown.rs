@@ -9,7 +9,7 @@ use super::{Running, all_become, becomes, dispatcher, enqueue_for};
 use crate::faulty::{Call, Fault, FaultyStore};
 use crate::receiver::{Answer, Gate, Receiver};
 use crate::trial::Trial;
-use crate::wait::PATIENCE;
+use crate::wait::{PATIENCE, eventually};
 
 async fn gated() -> (Gate, Receiver) {
     let gate = Gate::new();
@@ -65,6 +65,23 @@ pub async fn p22_what_does_not_end_in_time_is_given_back_uncharged(t: &Trial) {
         let delivery = t.delivery(id).await;
         assert_eq!((delivery.attempt_count, delivery.abandoned_count), (0, 0));
     }
+}
+
+pub async fn p22_a_claim_that_is_under_way_at_the_stop_is_given_back(t: &Trial) {
+    let receiver = Receiver::answering(200).await;
+    let id = enqueue_for(t, &receiver, 1).await[0];
+    let wire = FaultyStore::new(Arc::clone(&t.store));
+    wire.delay_answers(Call::Claim, Duration::from_millis(500), 1);
+    let store = wire.clone() as Arc<dyn Store>;
+    let running = Running::start(dispatcher(&store, "w1"));
+    eventually("the claim to take effect", PATIENCE, || async {
+        t.delivery(id).await.lease_owner.is_some().then_some(())
+    })
+    .await;
+    let totals = running.stop().await;
+    assert_eq!((totals.claimed, totals.released), (1, 1));
+    assert_eq!((t.places().await.ready.len(), receiver.request_count()), (1, 0));
+    assert_eq!(t.delivery(id).await.abandoned_count, 0);
 }
 
 pub async fn a_dispatcher_stops_also_while_the_store_is_away(t: &Trial) {

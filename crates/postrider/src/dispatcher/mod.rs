@@ -34,17 +34,18 @@ mod summary;
 mod tender;
 
 use std::future::Future;
+use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 pub use builder::{DispatcherBuilder, InvalidDispatcher};
 pub use summary::Totals;
 
-use crate::lease::WorkerId;
+use crate::lease::{Lease, WorkerId};
 use crate::store::{Claim, ClaimRequest, Claimed, Lane, Settle, Store, StoreError};
 use crate::transport::Transport;
 use builder::Settings;
@@ -54,6 +55,9 @@ use summary::Periods;
 
 /// How many deliveries one claim takes at most: enough to spread the cost of the statement, little enough to be quick.
 const MAX_CLAIM: u32 = 200;
+
+/// How long a store may take for the last calls of a dispatcher that stops.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// How long a failing store is left alone, at most.
 const LONGEST_BACKOFF: Duration = Duration::from_secs(5);
@@ -156,13 +160,23 @@ impl Dispatcher {
         let settler = tokio::spawn(settler::run(Arc::clone(&shared), settler_inbox));
 
         let mut flights = JoinSet::new();
-        let mut claim_loop = ClaimLoop::new(Arc::clone(&shared), results);
-        tokio::select! {
-            () = claim_loop.run(&mut flights) => unreachable!("the claim loop does not end by itself"),
-            () = shutdown => {}
+        let (stop, stopping) = watch::channel(false);
+        let mut claim_loop = ClaimLoop::new(Arc::clone(&shared), results, stopping);
+        {
+            let mut claiming = pin!(claim_loop.run(&mut flights));
+            tokio::select! {
+                () = &mut claiming => unreachable!("the claim loop ends when it is told to"),
+                () = shutdown => {}
+            }
+            tracing::info!(
+                worker_id = %shared.settings.worker,
+                in_flight = shared.held.len(),
+                "stopping: nothing new is claimed"
+            );
+            // A claim that is under way is waited for: its leases would otherwise be nobody's until they expire.
+            stop.send_replace(true);
+            let _ = timeout(shared.settings.drain_timeout.max(PATIENCE), claiming).await;
         }
-
-        tracing::info!(worker_id = %shared.settings.worker, in_flight = shared.held.len(), "stopping: nothing new is claimed");
         let drained = timeout(shared.settings.drain_timeout, shared.held.emptied()).await.is_ok();
         flights.shutdown().await;
         // With the flights and the claim loop gone, the settler's inbox closes and it ends with what it has.
@@ -183,19 +197,22 @@ impl Dispatcher {
 /// Releases what the drain could not wait for. A store that does not answer gets a moment, not for ever: what is not
 /// given back expires.
 async fn give_back(shared: &Shared, settler: tokio::task::JoinHandle<()>) {
-    const PATIENCE: Duration = Duration::from_secs(2);
     let abort = settler.abort_handle();
     if timeout(PATIENCE, settler).await.is_err() {
         abort.abort();
     }
     let leases = shared.held.all();
-    if leases.is_empty() {
-        return;
-    }
     for lease in &leases {
         heartbeat::tell_end(shared, *lease, RenewalEnd::Shutdown);
     }
-    match timeout(PATIENCE, shared.store.release(&shared.settings.worker, &leases)).await {
+    release(shared, &leases).await;
+}
+
+async fn release(shared: &Shared, leases: &[Lease]) {
+    if leases.is_empty() {
+        return;
+    }
+    match timeout(PATIENCE, shared.store.release(&shared.settings.worker, leases)).await {
         Ok(Ok(released)) => shared.count(|totals| totals.released += released),
         Ok(Err(error)) => shared.store_failed("release", &error),
         Err(_) => {
@@ -204,31 +221,51 @@ async fn give_back(shared: &Shared, settler: tokio::task::JoinHandle<()>) {
     }
 }
 
-/// Claims and launches, for ever.
+/// Claims and launches, until it is told to stop.
 struct ClaimLoop {
     shared: Arc<Shared>,
     results: mpsc::Sender<Settle>,
+    stopping: watch::Receiver<bool>,
     cursor: Option<Lane>,
     backoff: Backoff,
     periods: Periods,
 }
 
 impl ClaimLoop {
-    fn new(shared: Arc<Shared>, results: mpsc::Sender<Settle>) -> Self {
-        Self { shared, results, cursor: None, backoff: Backoff::new(), periods: Periods::new() }
+    fn new(shared: Arc<Shared>, results: mpsc::Sender<Settle>, stopping: watch::Receiver<bool>) -> Self {
+        Self { shared, results, stopping, cursor: None, backoff: Backoff::new(), periods: Periods::new() }
+    }
+
+    fn is_stopping(&self) -> bool {
+        *self.stopping.borrow()
+    }
+
+    /// Waits for something, but not beyond being told to stop.
+    async fn unless_stopping(&self, something: impl Future<Output = ()>) {
+        let mut stopping = self.stopping.clone();
+        tokio::select! {
+            () = something => {}
+            // A sender that is gone means the same.
+            _ = stopping.wait_for(|stopping| *stopping) => {}
+        }
     }
 
     async fn run(&mut self, flights: &mut JoinSet<()>) {
-        loop {
+        while !self.is_stopping() {
             while flights.try_join_next().is_some() {}
             let limit = self.shared.held.free_slots().min(MAX_CLAIM);
             if limit == 0 {
                 self.tell_period(false);
-                self.shared.held.freed().await;
+                self.unless_stopping(self.shared.held.freed()).await;
                 continue;
             }
             let asked_at = Instant::now();
             match self.claim(limit).await {
+                Ok(claimed) if self.is_stopping() => {
+                    self.shared.count(|totals| totals.claimed += claimed.claims.len() as u64);
+                    let leases: Vec<Lease> = claimed.claims.iter().map(|claim| claim.lease).collect();
+                    release(&self.shared, &leases).await;
+                }
                 Ok(claimed) => {
                     self.backoff.reset();
                     let full = claimed.claims.len() >= limit as usize;
@@ -242,7 +279,8 @@ impl ClaimLoop {
                 }
                 Err(error) => {
                     self.shared.store_failed("claim", &error);
-                    self.backoff.wait().await;
+                    let wait = self.backoff.next();
+                    self.unless_stopping(tokio::time::sleep(wait)).await;
                 }
             }
         }
@@ -292,11 +330,14 @@ impl ClaimLoop {
     async fn rest(&mut self) {
         self.tell_period(self.shared.held.len() == 0);
         let poll_interval = self.shared.settings.poll_interval;
-        tokio::select! {
-            () = self.shared.store.wait_ready(poll_interval) => {}
-            () = self.shared.ready.notified() => {}
-            () = self.shared.held.freed() => {}
-        }
+        self.unless_stopping(async {
+            tokio::select! {
+                () = self.shared.store.wait_ready(poll_interval) => {}
+                () = self.shared.ready.notified() => {}
+                () = self.shared.held.freed() => {}
+            }
+        })
+        .await;
     }
 
     fn tell_period(&mut self, idle: bool) {
@@ -346,9 +387,13 @@ impl Backoff {
         self.next = Self::FIRST;
     }
 
-    async fn wait(&mut self) {
+    fn next(&mut self) -> Duration {
         let wait = self.next;
         self.next = (wait * 2).min(LONGEST_BACKOFF);
-        tokio::time::sleep(wait).await;
+        wait
+    }
+
+    async fn wait(&mut self) {
+        tokio::time::sleep(self.next()).await;
     }
 }
