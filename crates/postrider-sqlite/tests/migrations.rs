@@ -1,5 +1,7 @@
 //! Migrations: once, whole, and never a guess.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking, also in its helpers")]
+
 use std::path::Path;
 
 use postrider::{Store, StoreErrorCode};

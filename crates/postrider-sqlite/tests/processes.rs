@@ -2,6 +2,9 @@
 //!
 //! A test that needs a second process runs itself again, and acts as that process when it finds itself told so.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking, also in its helpers")]
+#![expect(clippy::print_stdout, reason = "how the second process tells the first")]
+
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};

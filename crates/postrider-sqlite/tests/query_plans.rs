@@ -1,6 +1,8 @@
 //! No statement on the path of a delivery reads a table from end to end: the cost of a claim, a settle or a promotion
 //! does not depend on how much has been delivered, is waiting, or is scheduled.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking, also in its helpers")]
+
 use std::path::Path;
 
 use postrider_sqlite::rusqlite::{Connection, StatementStatus};

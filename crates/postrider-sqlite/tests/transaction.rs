@@ -1,5 +1,7 @@
 //! The application's own tables and Postrider's share a transaction, and many transactions share a commit.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking, also in its helpers")]
+
 use std::pin::Pin;
 use std::sync::mpsc;
 use std::task::Poll;
@@ -143,16 +145,19 @@ async fn a_panic_reaches_the_caller_and_leaves_the_store_working() {
     assert_eq!(counts(database.store()).await, [1, 1, 1, 1]);
 }
 
+/// Work that has been handed to the writer thread, and its answer.
+type Queued<'store, E = Anything> = Pin<Box<dyn Future<Output = Result<(), E>> + 'store>>;
+
 /// Keeps the writer thread busy until it is told to go on, so that what is queued meanwhile makes one group.
 struct Blocker<'store> {
     go_on: mpsc::Sender<()>,
-    work: Pin<Box<dyn Future<Output = Result<(), StoreError>> + 'store>>,
+    work: Queued<'store, StoreError>,
 }
 
 async fn block(store: &SqliteStore) -> Blocker<'_> {
     let (go_on, wait) = mpsc::channel();
     let (begun, has_begun) = tokio::sync::oneshot::channel();
-    let mut work: Pin<Box<dyn Future<Output = _>>> = Box::pin(store.transaction(move |_| {
+    let mut work: Queued<'_, StoreError> = Box::pin(store.transaction(move |_| {
         let _ = begun.send(());
         let _ = wait.recv();
         Ok::<_, StoreError>(())
@@ -163,7 +168,7 @@ async fn block(store: &SqliteStore) -> Blocker<'_> {
 }
 
 /// Polls a future once, which is enough for it to queue its work.
-async fn poll_once<T>(future: &mut Pin<Box<dyn Future<Output = T> + '_>>) {
+async fn poll_once<E>(future: &mut Queued<'_, E>) {
     std::future::poll_fn(|context| {
         assert!(future.as_mut().poll(context).is_pending());
         Poll::Ready(())
@@ -186,7 +191,7 @@ async fn neighbours_of_a_group_share_a_commit_and_not_a_failure() {
     let database = database_with_invoices().await;
     let store = database.store();
     let blocker = block(store).await;
-    let mut group: Vec<Pin<Box<dyn Future<Output = Result<(), Anything>> + '_>>> = Vec::new();
+    let mut group: Vec<Queued<'_>> = Vec::new();
     for number in 0..20 {
         let work = move |tx: &mut SqliteTransaction<'_>| {
             pay(tx, &format!("in_{number}"))?;
@@ -217,7 +222,7 @@ async fn whoever_was_in_a_transaction_that_sqlite_gave_up_is_told() {
     let store = database.store();
     store.transaction(|tx| pay(tx, "in_0")).await.unwrap();
     let blocker = block(store).await;
-    let mut first: Pin<Box<dyn Future<Output = _>>> = Box::pin(store.transaction(|tx| pay(tx, "in_1")));
+    let mut first: Queued<'_> = Box::pin(store.transaction(|tx| pay(tx, "in_1")));
     poll_once(&mut first).await;
     let give_up = |tx: &mut SqliteTransaction<'_>| {
         tx.connection().execute("insert or rollback into invoices values ('in_0')", []).unwrap_err();
@@ -226,9 +231,9 @@ async fn whoever_was_in_a_transaction_that_sqlite_gave_up_is_told() {
         tx.enqueue(event("in_2")).unwrap_err();
         Ok::<_, Anything>(())
     };
-    let mut second: Pin<Box<dyn Future<Output = _>>> = Box::pin(store.transaction(give_up));
+    let mut second: Queued<'_> = Box::pin(store.transaction(give_up));
     poll_once(&mut second).await;
-    let mut third: Pin<Box<dyn Future<Output = _>>> = Box::pin(store.transaction(|tx| pay(tx, "in_3")));
+    let mut third: Queued<'_> = Box::pin(store.transaction(|tx| pay(tx, "in_3")));
     poll_once(&mut third).await;
     blocker.go_on.send(()).unwrap();
     blocker.work.await.unwrap();
@@ -246,7 +251,7 @@ async fn work_that_nobody_waits_for_any_more_is_done_before_the_store_closes() {
     let database = database_with_invoices().await;
     let store = SqliteStore::open(database.path()).unwrap();
     let blocker = block(&store).await;
-    let mut unattended: Pin<Box<dyn Future<Output = _>>> = Box::pin(store.transaction(|tx| pay(tx, "in_1")));
+    let mut unattended: Queued<'_> = Box::pin(store.transaction(|tx| pay(tx, "in_1")));
     poll_once(&mut unattended).await;
     drop(unattended);
     blocker.go_on.send(()).unwrap();

@@ -1,5 +1,7 @@
 //! What callers are told when the file, the disk or another process is in the way, and that the store goes on after.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking, also in its helpers")]
+
 use std::io::{Seek, SeekFrom, Write};
 use std::time::{Duration, Instant};
 
