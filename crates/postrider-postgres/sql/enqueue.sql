@@ -6,6 +6,9 @@
 -- deadlock. Who won against the losers is read by another statement (enqueue_earlier.sql), since this one's snapshot is older
 -- than a winner that it has waited for.
 --
+-- The endpoints of a tenant are looked up per event (OFFSET 0 keeps it that way): planned while there are none, a join
+-- would read all of them when there are many.
+--
 -- Ids are minted in the order of the list, so that deliveries of one list sort as they were given, and become ready
 -- in that order.
 with clock as materialized (
@@ -38,14 +41,19 @@ with clock as materialized (
     union all
     select f.n, f.event_id, f.tenant, f.deliver_at, e.id, e.url, e.lane
     from fresh f
-    join postrider.endpoints e on e.tenant = f.tenant
+    cross join lateral (
+      select e.id, e.url, e.lane
+      from postrider.endpoints e
+      where e.tenant = f.tenant
+        and e.status <> 'disabled'
+        and exists (
+          select from unnest(e.event_types) pattern
+          where pattern = f.type
+             or (right(pattern, 1) = '*' and starts_with(f.type, left(pattern, -1))
+                 and length(f.type) >= length(pattern)))
+      offset 0
+    ) e
     where f.destination_url is null
-      and e.status <> 'disabled'
-      and exists (
-        select from unnest(e.event_types) pattern
-        where pattern = f.type
-           or (right(pattern, 1) = '*' and starts_with(f.type, left(pattern, -1))
-               and length(f.type) >= length(pattern)))
     order by 1, 5
   ) r
 ), delivering as (

@@ -46,23 +46,28 @@ with clock as materialized (
 ), buried as (
   insert into postrider.dead_letters (delivery_id, reason, died_at)
   select m.id, 'exhausted', m.at from moved m where m.status = 'dead'
+), gone as materialized (
+  select distinct on (m.endpoint_id) m.endpoint_id, m.id, m.event_id, m.attempt_count, m.at
+  from moved m
+  where m.disable_endpoint and m.endpoint_id is not null
+  order by m.endpoint_id, m.id
 ), disabled as (
   update postrider.endpoints e
   set status = 'disabled', status_reason = 'the receiver answered that it is gone (410)'
-  from (select m.endpoint_id, min(m.id::text)::uuid as delivery_id from moved m where m.disable_endpoint
-        group by m.endpoint_id) gone
-  where e.id = gone.endpoint_id and e.status = 'active'
-  returning gone.delivery_id
+  where e.id = any (array (select g.endpoint_id from gone g)) and e.status = 'active'
+  returning e.id
 ), announced as (
   insert into postrider.announcements (fact, delivery_id, event_id, endpoint_id, attempt_count, at)
-  select a.fact, m.id, m.event_id, m.endpoint_id, m.attempt_count, m.at
+  select a.fact, a.id, a.event_id, a.endpoint_id, a.attempt_count, a.at
   from (
-    select 'delivery.' || m.status as fact, m.id as delivery_id, 1 as rank from moved m
+    select 'delivery.' || m.status as fact, m.id, m.event_id, m.endpoint_id, m.attempt_count, m.at, 1 as rank
+    from moved m
     union all
-    select 'endpoint.disabled', d.delivery_id, 2 from disabled d
+    select 'endpoint.disabled', g.id, g.event_id, g.endpoint_id, g.attempt_count, g.at, 2
+    from gone g
+    where g.endpoint_id in (select d.id from disabled d)
   ) a
-  join moved m on m.id = a.delivery_id
-  order by m.id, a.rank
+  order by a.id, a.rank
 ), notified as (
   select pg_notify('postrider_announced', '')
   where exists (select from moved)

@@ -61,7 +61,14 @@ impl PostgresStore {
     pub(crate) async fn browse(&self, filter: &DeliveryFilter, page: &PageRequest) -> Result<Page<Delivery>> {
         let failed = || store_error("listing deliveries");
         let mut transaction = self.reading().await?;
-        let rows = sqlx::query(include_str!("../sql/deliveries.sql"))
+        let statement = match filter.status {
+            Some(DeliveryStatus::Dead) => include_str!("../sql/deliveries_dead.sql"),
+            Some(DeliveryStatus::Pending | DeliveryStatus::Failed) => include_str!("../sql/deliveries_unsettled.sql"),
+            Some(DeliveryStatus::Delivered | DeliveryStatus::Cancelled) | None => {
+                include_str!("../sql/deliveries.sql")
+            }
+        };
+        let rows = sqlx::query(statement)
             .bind(filter.tenant.as_deref())
             .bind(filter.status.map(DeliveryStatus::as_str))
             .bind(filter.endpoint_id.map(|id| id.as_uuid()))
