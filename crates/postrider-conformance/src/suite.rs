@@ -79,6 +79,7 @@ macro_rules! suite {
             a_claim_carries_the_endpoint_as_it_is_now,
             a_410_disables_the_endpoint_once_and_holds_its_backlog,
             a_second_410_of_a_disabled_endpoint_is_not_announced_again,
+            a_410_disables_an_endpoint_that_was_paused_meanwhile,
             a_410_of_a_stale_lease_disables_nothing,
             a_410_of_a_bare_destination_is_an_ordinary_failure,
         ]);
@@ -158,6 +159,7 @@ macro_rules! suite {
             steps_with_a_limit_come_to_everything_that_is_old,
             a_key_is_known_for_ever,
             old_announcements_go_and_a_follower_goes_on,
+            every_old_announcement_goes_however_many_an_event_has,
             a_young_announcement_of_a_removed_event_is_still_told,
             nothing_is_older_than_time_itself,
             retention_while_deliveries_go_on_removes_nothing_else,
@@ -189,6 +191,7 @@ macro_rules! suite {
         ]);
         $crate::theme!($open, together: [
             p3_p5_p7_eight_workers_on_two_handles_lose_share_and_miscount_nothing,
+            p5_heartbeats_and_settles_of_the_same_leases_neither_block_nor_apply_twice,
             enqueues_and_claims_at_once_deliver_everything_once,
             a_thousand_are_claimed_renewed_and_settled_in_one_call_each,
         ]);

@@ -236,6 +236,17 @@ pub async fn a_second_410_of_a_disabled_endpoint_is_not_announced_again(t: &Tria
     assert_eq!(times(&t.announced().await), 1);
 }
 
+pub async fn a_410_disables_an_endpoint_that_was_paused_meanwhile(t: &Trial) {
+    let endpoint = t.endpoint("a", &["*"]).await;
+    t.enqueue(paid()).await;
+    let claim = t.claim_one("w1").await;
+    t.set_endpoint(endpoint.id, EndpointStatus::Paused).await;
+    assert_eq!(t.settle_all("w1", &[gone(settle_of(claim.lease, Verdict::Dead))]).await, [Settlement::Applied]);
+    let status = t.store.endpoint(endpoint.id).await.unwrap().unwrap().status;
+    assert_eq!(status, EndpointStatus::Disabled, "it is gone, whoever paused it");
+    assert_eq!(t.announced().await.iter().filter(|told| told.fact == Fact::EndpointDisabled).count(), 1);
+}
+
 pub async fn a_410_of_a_stale_lease_disables_nothing(t: &Trial) {
     t.freeze();
     let endpoint = t.endpoint("a", &["*"]).await;

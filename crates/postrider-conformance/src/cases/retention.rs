@@ -143,6 +143,20 @@ pub async fn old_announcements_go_and_a_follower_goes_on(t: &Trial) {
     assert_eq!(seen, announced, "a place before what was removed is still a place");
 }
 
+pub async fn every_old_announcement_goes_however_many_an_event_has(t: &Trial) {
+    t.freeze();
+    t.deliver_to("a").await;
+    for _ in 0..40 {
+        t.claim_and_settle(crate::trial::retry_after(0)).await;
+        t.store.promote(10).await.unwrap();
+    }
+    t.claim_and_settle(Verdict::Delivered).await;
+    assert_eq!(t.announced().await.len(), 41);
+    t.advance(DAY * 2);
+    assert_eq!(retain_all(t, DAY, 1).await, (1, 1));
+    assert_eq!(t.announced().await.len(), 0);
+}
+
 pub async fn a_young_announcement_of_a_removed_event_is_still_told(t: &Trial) {
     t.freeze();
     let id = t.enqueue(event_to("a").topic("billing").metadata("order", 7)).await.deliveries()[0].id;

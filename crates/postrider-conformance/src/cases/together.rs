@@ -127,6 +127,44 @@ pub async fn p3_p5_p7_eight_workers_on_two_handles_lose_share_and_miscount_nothi
     }
 }
 
+pub async fn p5_heartbeats_and_settles_of_the_same_leases_neither_block_nor_apply_twice(t: &Trial) {
+    for _ in 0..4 {
+        t.enqueue_all((0..120).map(|number| event_to(["a", "b", "c"][number % 3])).collect()).await;
+        let leases: Vec<_> = t.claim("w1", 120).await.iter().map(|claim| claim.lease).collect();
+        let racers: Vec<_> = (0..6_u64)
+            .map(|number| {
+                let store = Arc::clone(if number % 2 == 0 { &t.store } else { &t.other });
+                let mut leases = leases.clone();
+                // Each has an order of its own, so that two of them meet each other's rows from opposite ends.
+                let mut dice = Dice(number);
+                leases.sort_by_cached_key(|_| dice.roll(1000));
+                tokio::spawn(async move {
+                    let mut applied = 0;
+                    if number < 2 {
+                        for _ in 0..10 {
+                            store.renew(&worker("w1"), &leases, LEASE).await.unwrap();
+                        }
+                        return applied;
+                    }
+                    for some in leases.chunks(40) {
+                        let settles: Vec<_> = some.iter().map(|lease| settle_of(*lease, Verdict::Delivered)).collect();
+                        for settlement in store.settle(&worker("w1"), &settles).await.unwrap() {
+                            assert_ne!(settlement, Settlement::LeaseLost);
+                            applied += u32::from(settlement == Settlement::Applied);
+                        }
+                    }
+                    applied
+                })
+            })
+            .collect();
+        let mut applied = 0;
+        for racer in racers {
+            applied += within("no racer waits for another for ever", PATIENCE, racer).await.unwrap();
+        }
+        assert_eq!(applied, 120);
+    }
+}
+
 async fn claim_until(store: Arc<dyn Store>, name: String, total: Arc<AtomicUsize>, enough: usize) -> Vec<DeliveryId> {
     let mut ids = Vec::new();
     while total.load(Ordering::SeqCst) < enough {

@@ -1,20 +1,20 @@
 //! Runs operations against the specification and against a store, and compares.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use jiff::SignedDuration;
 use postrider::store::{ClaimRequest, FeedPlace, Lane, Promoted, Recovered, Settle};
 use postrider::{
     Delivery, DeliveryFilter, DeliveryId, DestinationPolicy, EndpointId, EndpointStatus, EnqueueError, Enqueued, Lease,
-    NewEvent, PageRequest,
+    LeaseToken, NewEvent, PageRequest,
 };
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 
-use super::operations::{Operation, operations};
+use super::operations::{By, Operation, operations};
 use super::specification::{Detail, Due, Place, Specification, Told};
 use crate::subject::Subject;
-use crate::trial::{LEASE, Trial, operator, request, settle_of, url_of, worker};
+use crate::trial::{Trial, operator, request, settle_of, url_of, worker};
 
 /// The variable that repeats a search: the number that a failure printed.
 const SEED_VARIABLE: &str = "POSTRIDER_MODEL_SEED";
@@ -73,10 +73,15 @@ impl Run {
         Self { trial, specification, endpoints, flights, deliveries, feed: FeedPlace::default() }
     }
 
-    fn flight(&self, number: u16) -> Option<(String, Lease)> {
+    fn flight(&self, number: u16, by: By) -> Option<(String, Lease)> {
         // The newest first, since old leases are rarely still held.
         let index = usize::from(number) % self.flights.len().clamp(1, 12);
-        self.flights.iter().rev().nth(index).cloned()
+        let (holder, lease) = self.flights.iter().rev().nth(index).cloned()?;
+        Some(match by {
+            By::Holder => (holder, lease),
+            By::Another => ("another".to_owned(), lease),
+            By::Forger => (holder, Lease { token: LeaseToken(uuid::Uuid::from_u128(1)), ..lease }),
+        })
     }
 
     async fn step(&mut self, operation: &Operation) {
@@ -84,32 +89,34 @@ impl Run {
         let told_before = self.specification.announcements.len();
         match operation {
             Operation::Enqueue { target, delay_secs, key } => self.enqueue(*target, *delay_secs, *key).await,
-            Operation::Claim { worker, limit, lane_limit } => self.claim(*worker, *limit, *lane_limit).await,
-            Operation::Renew { flight, by_another, lease_secs } => {
-                let Some((holder, lease)) = self.flight(*flight) else { return };
-                let name = if *by_another { "another" } else { &holder };
+            Operation::Claim { worker, limit, lane_limit, lease_secs } => {
+                let lease = Duration::from_secs(u64::from(*lease_secs));
+                let name = format!("w{worker}");
+                self.claim(&name, ClaimRequest { lease, lane_limit: *lane_limit, ..request(&name, *limit) }).await;
+            }
+            Operation::Renew { flight, by, lease_secs } => {
+                let Some((name, lease)) = self.flight(*flight, *by) else { return };
                 let duration = Duration::from_secs(u64::from(*lease_secs));
-                let renewed = store.renew(&worker(name), &[lease], duration).await.unwrap();
-                let expected = self.specification.renew(name, lease, duration);
+                let renewed = store.renew(&worker(&name), &[lease], duration).await.unwrap();
+                let expected = self.specification.renew(&name, lease, duration);
                 assert_eq!(renewed, if expected { vec![lease] } else { vec![] });
             }
-            Operation::Settle { flights, by_another } => {
-                let Some((holder, _)) = flights.first().and_then(|(flight, ..)| self.flight(*flight)) else { return };
-                let name = if *by_another { "another" } else { &holder };
+            Operation::Settle { flights, by } => {
+                let first = flights.first().and_then(|(flight, ..)| self.flight(*flight, *by));
+                let Some((name, _)) = first else { return };
                 let settles: Vec<_> = flights
                     .iter()
-                    .filter_map(|(flight, verdict, disable)| Some((self.flight(*flight)?.1, *verdict, *disable)))
+                    .filter_map(|(flight, verdict, disable)| Some((self.flight(*flight, *by)?.1, *verdict, *disable)))
                     .map(|(lease, verdict, disable_endpoint)| Settle { disable_endpoint, ..settle_of(lease, verdict) })
                     .collect();
-                let settlements = store.settle(&worker(name), &settles).await.unwrap();
-                let expected: Vec<_> = settles.iter().map(|settle| self.specification.settle(name, settle)).collect();
+                let settlements = store.settle(&worker(&name), &settles).await.unwrap();
+                let expected: Vec<_> = settles.iter().map(|settle| self.specification.settle(&name, settle)).collect();
                 assert_eq!(settlements, expected);
             }
-            Operation::Release { flight, by_another } => {
-                let Some((holder, lease)) = self.flight(*flight) else { return };
-                let name = if *by_another { "another" } else { &holder };
-                let released = store.release(&worker(name), &[lease]).await.unwrap();
-                assert_eq!(released == 1, self.specification.release(name, lease));
+            Operation::Release { flight, by } => {
+                let Some((name, lease)) = self.flight(*flight, *by) else { return };
+                let released = store.release(&worker(&name), &[lease]).await.unwrap();
+                assert_eq!(released == 1, self.specification.release(&name, lease));
             }
             Operation::Advance { by } => self.specification.now = self.trial.advance(*by),
             Operation::Promote { limit } => self.promote(*limit).await,
@@ -191,21 +198,18 @@ impl Run {
         self.deliveries.extend(written.iter().map(|delivery| delivery.id));
     }
 
-    async fn claim(&mut self, number: u8, limit: u32, lane_limit: u32) {
-        let name = format!("w{number}");
-        let mut in_flight: std::collections::BTreeMap<Lane, u32> = std::collections::BTreeMap::new();
+    async fn claim(&mut self, name: &str, request: ClaimRequest) {
+        let mut in_flight: BTreeMap<Lane, u32> = BTreeMap::new();
         for delivery in self.specification.deliveries.values() {
-            if matches!(&delivery.place, Place::Leased { owner, .. } if *owner == name) {
+            if matches!(&delivery.place, Place::Leased { owner, .. } if owner == name) {
                 *in_flight.entry(delivery.lane.clone()).or_default() += 1;
             }
         }
-        let in_flight = in_flight.into_iter().collect();
-        let request = ClaimRequest { lane_limit, in_flight, ..request(&name, limit) };
+        let request = ClaimRequest { in_flight: in_flight.into_iter().collect(), ..request };
         let claimed = self.trial.store.claim(&request).await.unwrap();
         assert_eq!(claimed.at, self.specification.now);
-        assert_eq!(request.lease, LEASE);
         self.specification.claim(&request, &claimed.claims);
-        self.flights.extend(claimed.claims.iter().map(|claim| (name.clone(), claim.lease)));
+        self.flights.extend(claimed.claims.iter().map(|claim| (name.to_owned(), claim.lease)));
     }
 
     async fn promote(&mut self, limit: u32) {

@@ -5,6 +5,17 @@ use std::time::Duration;
 use postrider::{DeliveryStatus, EndpointStatus, Verdict};
 use proptest::prelude::*;
 
+/// Who comes with a lease.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum By {
+    /// The worker to whom it was granted.
+    Holder,
+    /// Another worker, with the right token.
+    Another,
+    /// The same worker, with a token that was never granted.
+    Forger,
+}
+
 /// One thing to do. Numbers that choose something count through what is there, from the start again at its end.
 #[derive(Debug, Clone)]
 pub enum Operation {
@@ -25,13 +36,15 @@ pub enum Operation {
         limit: u32,
         /// At most so many per lane.
         lane_limit: u32,
+        /// For so long.
+        lease_secs: u8,
     },
     /// Renew a lease that was once granted.
     Renew {
         /// Which.
         flight: u16,
-        /// By somebody else.
-        by_another: bool,
+        /// By whom.
+        by: By,
         /// For so long.
         lease_secs: u8,
     },
@@ -39,15 +52,15 @@ pub enum Operation {
     Settle {
         /// Which, and how.
         flights: Vec<(u16, Verdict, bool)>,
-        /// By somebody else.
-        by_another: bool,
+        /// By whom.
+        by: By,
     },
     /// Give a lease back that was once granted.
     Release {
         /// Which.
         flight: u16,
-        /// By somebody else.
-        by_another: bool,
+        /// By whom.
+        by: By,
     },
     /// Let time pass.
     Advance {
@@ -110,22 +123,24 @@ fn verdict() -> impl Strategy<Value = Verdict> {
 fn operation() -> impl Strategy<Value = Operation> {
     // Now and then, so that the usual case stays usual.
     let rarely = || prop::bool::weighted(0.1);
+    let by = || prop_oneof![8 => Just(By::Holder), 1 => Just(By::Another), 1 => Just(By::Forger)];
     let status = prop::sample::select(DeliveryStatus::ALL.to_vec());
     let endpoint_status =
         prop::sample::select(vec![EndpointStatus::Active, EndpointStatus::Paused, EndpointStatus::Disabled]);
     prop_oneof![
         8 => (0..6_u8, prop::option::weighted(0.3, 0..300_u16), prop::option::weighted(0.2, 0..4_u8))
             .prop_map(|(target, delay_secs, key)| Operation::Enqueue { target, delay_secs, key }),
-        8 => (0..3_u8, 0..7_u32, 1..5_u32)
-            .prop_map(|(worker, limit, lane_limit)| Operation::Claim { worker, limit, lane_limit }),
-        3 => (any::<u16>(), rarely(), 0..90_u8)
-            .prop_map(|(flight, by_another, lease_secs)| Operation::Renew { flight, by_another, lease_secs }),
-        8 => (prop::collection::vec((any::<u16>(), verdict(), rarely()), 1..5), rarely())
-            .prop_map(|(flights, by_another)| Operation::Settle { flights, by_another }),
-        2 => (any::<u16>(), rarely()).prop_map(|(flight, by_another)| Operation::Release { flight, by_another }),
-        5 => (0..120_000_000_u64).prop_map(|micros| Operation::Advance { by: Duration::from_micros(micros) }),
+        8 => (0..2_u8, 0..7_u32, 1..5_u32, 1..60_u8).prop_map(|(worker, limit, lane_limit, lease_secs)| {
+            Operation::Claim { worker, limit, lane_limit, lease_secs }
+        }),
+        3 => (any::<u16>(), by(), 0..90_u8)
+            .prop_map(|(flight, by, lease_secs)| Operation::Renew { flight, by, lease_secs }),
+        8 => (prop::collection::vec((any::<u16>(), verdict(), rarely()), 1..5), by())
+            .prop_map(|(flights, by)| Operation::Settle { flights, by }),
+        2 => (any::<u16>(), by()).prop_map(|(flight, by)| Operation::Release { flight, by }),
+        6 => (0..120_000_000_u64).prop_map(|micros| Operation::Advance { by: Duration::from_micros(micros) }),
         5 => (1..20_u32).prop_map(|limit| Operation::Promote { limit }),
-        4 => (1..20_u32, 1..4_u32).prop_map(|(limit, max_abandoned)| Operation::Recover { limit, max_abandoned }),
+        6 => (1..20_u32, 1..5_u32).prop_map(|(limit, max_abandoned)| Operation::Recover { limit, max_abandoned }),
         3 => any::<u16>().prop_map(|delivery| Operation::Retry { delivery }),
         1 => (prop::option::of(status), 0..5_u32)
             .prop_map(|(status, limit)| Operation::RetryMatching { status, limit }),
@@ -137,7 +152,7 @@ fn operation() -> impl Strategy<Value = Operation> {
     ]
 }
 
-/// Lists of up to `most` operations.
+/// Lists of up to `most` operations, and at least half as many.
 pub fn operations(most: usize) -> impl Strategy<Value = Vec<Operation>> {
-    prop::collection::vec(operation(), 1..=most)
+    prop::collection::vec(operation(), most / 2..=most)
 }
