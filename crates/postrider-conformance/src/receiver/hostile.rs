@@ -300,6 +300,17 @@ impl Hostile {
         .await
     }
 
+    /// Answers each request with two responses in one piece, the first a 503 and the second a 200, and keeps the connection.
+    pub async fn answers_twice() -> Self {
+        Self::start(|mut victim| async move {
+            victim.read_request().await;
+            let twice = b"HTTP/1.1 503 Later\r\nContent-Length: 0\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
+            victim.write(twice).await;
+            victim.linger().await;
+        })
+        .await
+    }
+
     /// Answers with a small body that would be `size` bytes of zeros, were it decompressed.
     ///
     /// A deflate stream that repeats one byte is itself repetitive, so it is written here by hand: a block with fixed codes,

@@ -192,6 +192,16 @@ async fn both_content_length_and_transfer_encoding() {
 }
 
 #[tokio::test]
+async fn a_response_that_nobody_asked_for_is_not_the_next_one_s() {
+    let hostile = Hostile::answers_twice().await;
+    let transport = transport();
+    for _ in 0..5 {
+        assert_status(&post_within(&transport, &hostile.url(), AMPLE).await, 503);
+    }
+    assert_eq!(hostile.accepted(), 5, "such a connection is not used again");
+}
+
+#[tokio::test]
 async fn a_redirect_is_a_failure_and_is_not_followed() {
     let target = Receiver::answering(200).await;
     let location = target.url();

@@ -33,6 +33,18 @@ async fn a_good_certificate_of_an_extra_authority() {
 }
 
 #[tokio::test]
+async fn one_connection_serves_many_posts_in_turn() {
+    let authority = Authority::new();
+    let receiver = Receiver::start_tls(&authority.identity(NAME), |_, _| Answer::status(204)).await;
+    let (transport, _server) = trusting(&authority).await;
+    for _ in 0..20 {
+        assert_status(&post_within(&transport, &receiver.url_as(NAME), AMPLE).await, 204);
+    }
+    assert_eq!(receiver.connections(), 1);
+    assert!(receiver.requests().iter().all(|request| request.version == Version::HTTP_11));
+}
+
+#[tokio::test]
 async fn an_authority_can_be_read_from_pem() {
     let authority = Authority::new();
     assert_eq!(roots_from(authority.root_pem().as_bytes()).unwrap(), [authority.root()]);
