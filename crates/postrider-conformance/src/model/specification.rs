@@ -185,7 +185,7 @@ impl Specification {
         let claimable = request.limit > 0 && free.values().any(|slots| *slots > 0);
         assert_eq!(claims.is_empty(), !claimable, "something is taken if and only if something may be: {free:?}");
 
-        let mut taken: BTreeMap<Lane, u32> = BTreeMap::new();
+        let mut shares: BTreeMap<Lane, u32> = BTreeMap::new();
         let mut tokens = BTreeSet::new();
         for claim in claims {
             let id = claim.lease.delivery_id;
@@ -199,9 +199,10 @@ impl Specification {
             let slots = free.get_mut(&claim.lane).expect("its lane has something ready");
             assert!(*slots > 0, "{:?} has no free slot", claim.lane);
             *slots -= 1;
-            *taken.entry(claim.lane.clone()).or_default() += 1;
+            *shares.entry(claim.lane.clone()).or_default() += 1;
             assert!(tokens.insert(claim.lease.token.0), "a token of its own");
         }
+        let mut turns = Vec::new();
         for claim in claims {
             let until = plus(self.now, request.lease);
             let (owner, token) = (request.worker.to_string(), claim.lease.token);
@@ -210,9 +211,12 @@ impl Specification {
             else {
                 unreachable!("it was ready a moment ago");
             };
-            self.check_turn(&claim.lane, since);
+            turns.push((&claim.lane, since));
         }
-        self.check_fairness(&free, &taken);
+        for (lane, since) in turns {
+            self.check_turn(lane, since);
+        }
+        self.check_fairness(&free, &shares);
     }
 
     /// Nothing that is left in the lane was ready before.
@@ -225,11 +229,11 @@ impl Specification {
     }
 
     /// No lane got two more than another lane that still has something ready and a free slot.
-    fn check_fairness(&self, free: &BTreeMap<Lane, u32>, taken: &BTreeMap<Lane, u32>) {
+    fn check_fairness(&self, free: &BTreeMap<Lane, u32>, shares: &BTreeMap<Lane, u32>) {
         for delivery in self.deliveries.values().filter(|delivery| self.is_open(delivery)) {
             if matches!(delivery.place, Place::Ready(_)) && free[&delivery.lane] > 0 {
-                let own = taken.get(&delivery.lane).copied().unwrap_or_default();
-                let most = taken.values().copied().max().unwrap_or_default();
+                let own = shares.get(&delivery.lane).copied().unwrap_or_default();
+                let most = shares.values().copied().max().unwrap_or_default();
                 assert!(most <= own + 1, "{:?} got {own}, and another lane {most}", delivery.lane);
             }
         }

@@ -1,4 +1,5 @@
 //! An SQLite file as a subject of the conformance suite.
+#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
