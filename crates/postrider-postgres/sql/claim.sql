@@ -6,43 +6,65 @@
 -- with a free slot ($10 lanes in all). A lane without a free slot, or of an endpoint that is not active, is passed
 -- over without touching a row of it.
 --
+-- Where vacuum is held back by a long transaction, what was taken stays in the index, and each claim would wade through it
+-- again. $11 and $12 say from which position on to look in some lanes (see claim.rs; mostly empty). A hop then has these
+-- cases, in this order: a lane before the next such lane; that lane, from its floor; that lane again as a stepping stone
+-- without a position, when nothing is left in it; the rest; and once, from the end, the stepping stone at the beginning.
+--
 -- `shared` takes an equal share from each lane, `filled` what is left of the limit from whichever lanes have more. Both
 -- lock with SKIP LOCKED, so that concurrent claims take different rows and never wait; both are materialised, since a
 -- lateral subquery with a lock that is run twice would lock other rows. The rows are then deleted by their address.
-with recursive visited (lane, visits, eligible, wrapped, free) as (
-  select coalesce($8::text, '') collate "C", 0, 0, $8::text is null, 0
+with recursive visited (lane, position, visits, eligible, wrapped, free) as (
+  select coalesce($8::text, '') collate "C", null::bigint, 0, 0, $8::text is null, 0
   union all
-  select next.lane, v.visits + 1, v.eligible + (slots.free > 0)::int, next.wrapped, slots.free
+  select next.lane, next.position, v.visits + 1, v.eligible + (slots.free > 0)::int, next.wrapped, slots.free
   from visited v
+  left join lateral (
+    select f.lane collate "C" as lane, f.position
+    from unnest($11::text[], $12::bigint[]) as f (lane, position)
+    where f.lane collate "C" > v.lane
+    order by f.lane collate "C"
+    limit 1
+  ) known on true
   cross join lateral (
-    select step.lane, step.wrapped
+    select step.lane, step.position, step.wrapped
     from (
-      (select r.lane, v.wrapped from postrider.ready r where r.lane > v.lane order by r.lane limit 1)
+      (select r.lane, r.position, v.wrapped from postrider.ready r
+       where r.lane > v.lane and r.lane < known.lane order by r.lane, r.position limit 1)
       union all
-      (select r.lane, true from postrider.ready r where not v.wrapped order by r.lane limit 1)
+      (select r.lane, r.position, v.wrapped from postrider.ready r
+       where r.lane = known.lane and r.position >= known.position order by r.lane, r.position limit 1)
+      union all
+      (select known.lane, null, v.wrapped where known.lane is not null)
+      union all
+      (select r.lane, r.position, v.wrapped from postrider.ready r
+       where known.lane is null and r.lane > v.lane order by r.lane, r.position limit 1)
+      union all
+      (select '', null, true where not v.wrapped)
       limit 1
     ) step
     where not step.wrapped or $8::text is null or step.lane <= $8::text
   ) next
   left join lateral (
-    select e.status, e.max_in_flight from postrider.endpoints e where e.lane = next.lane
+    select e.status, e.max_in_flight from postrider.endpoints e where e.lane = next.lane limit 1
   ) endpoint on true
   cross join lateral (
-    select case when coalesce(endpoint.status, 'active') = 'active'
+    select case when next.position is not null and coalesce(endpoint.status, 'active') = 'active'
                 then greatest(0, least($5::int, endpoint.max_in_flight)
                                  - coalesce(($7::int[])[array_position($6::text[], next.lane::text)], 0))
                 else 0 end as free
   ) slots
   where v.visits < $10::int and v.eligible < $9::int
 ), lanes as materialized (
-  select v.lane, v.visits, v.free, greatest(1, $4::int / (count(*) over ())::int) as share
+  select v.lane, v.position, v.visits, v.free, greatest(1, $4::int / (count(*) over ())::int) as share
   from visited v where v.free > 0
 ), shared as materialized (
   select x.tid, x.position, l.lane, l.visits
   from lanes l
   cross join lateral (
     select r.ctid as tid, r.position from postrider.ready r
-    where r.lane = l.lane order by r.position limit least(l.share, l.free) for update skip locked
+    where r.lane = l.lane and r.position >= l.position order by r.position
+    limit least(l.share, l.free) for update skip locked
   ) x
   limit $4::int
 ), filled as materialized (
@@ -71,11 +93,16 @@ with recursive visited (lane, visits, eligible, wrapped, free) as (
   from taken t
   returning delivery_id, token
 ), ended as (
-  select v.lane, v.visits, v.visits < $10::int and v.eligible < $9::int as complete
+  select v.lane, v.visits < $10::int and v.eligible < $9::int as complete
   from visited v order by v.visits desc limit 1
 )
-select coalesce($1::timestamptz, clock_timestamp()) as at, ended.visits as visits, ended.complete as complete,
-       ended.lane as last_lane, (select v.lane from visited v where v.visits = 1) as first_lane,
+select coalesce($1::timestamptz, clock_timestamp()) as at, ended.complete as complete, ended.lane as last_lane,
+       (select v.lane from visited v where v.position is not null order by v.visits limit 1) as first_lane,
+       case when $13::boolean and row_number() over (order by claimed.position) = 1
+            then (select array_agg(v.lane order by v.visits) from visited v where v.position is not null) end as seen_lanes,
+       case when $13::boolean and row_number() over (order by claimed.position) = 1
+            then (select array_agg(v.position order by v.visits) from visited v where v.position is not null) end
+         as seen_positions,
        claimed.*
 from ended
 left join (

@@ -6,9 +6,11 @@ use std::sync::Arc;
 use bytes::Bytes;
 use postrider::store::{Claim, ClaimRequest, Claimed, Lane};
 use postrider::{DeliveryId, Endpoint, EndpointId, EventId, Lease, LeaseToken};
+use tokio::time::Instant;
 use uuid::Uuid;
 
 use crate::error::{Result, store_error};
+use crate::floors::Look;
 use crate::values::{Columns as _, int, micros};
 use crate::{PostgresStore, endpoints};
 
@@ -19,8 +21,21 @@ const MAX_VISITS: i32 = 512;
 
 impl PostgresStore {
     pub(crate) async fn claim_ready(&self, request: &ClaimRequest) -> Result<Claimed> {
+        let look = self.shared.floors.look(Instant::now());
+        let claimed = self.claim_once(request, &look).await?;
+        if claimed.claims.is_empty() && !look.is_full() {
+            // Nothing above the floors is not yet nothing at all.
+            return self.claim_once(request, &Look::at_everything()).await;
+        }
+        Ok(claimed)
+    }
+
+    async fn claim_once(&self, request: &ClaimRequest, look: &Look) -> Result<Claimed> {
         // More lanes than free slots would leave some of them looked at without their turn.
         let lanes = request.limit.clamp(1, MAX_LANES);
+        let failed = || store_error("claiming");
+        let mut connection = self.pool().acquire().await.map_err(failed())?;
+        let began = Instant::now();
         let rows = sqlx::query(include_str!("../sql/claim.sql"))
             .bind(self.now())
             .bind(request.worker.as_str())
@@ -32,14 +47,22 @@ impl PostgresStore {
             .bind(request.after.as_ref().map(|lane| lane.0.as_str()))
             .bind(int(lanes))
             .bind(MAX_VISITS)
-            .fetch_all(self.pool())
+            .bind(&look.lanes)
+            .bind(&look.positions)
+            .bind(look.observe)
+            .fetch_all(&mut *connection)
             .await
-            .map_err(store_error("claiming"))?;
+            .map_err(failed())?;
+        drop(connection);
         let head = rows.first().expect("a claim always has a row that says where it ended");
         let at = head.instant("at")?;
         let complete: bool = head.value("complete")?;
         let first_lane: Option<String> = head.value("first_lane")?;
         let last_lane: String = head.value("last_lane")?;
+        let seen_lanes: Option<Vec<String>> = head.value("seen_lanes")?;
+        let seen_positions: Option<Vec<i64>> = head.value("seen_positions")?;
+        let seen = seen_lanes.unwrap_or_default().into_iter().zip(seen_positions.unwrap_or_default());
+        self.shared.floors.learn(look, Instant::now(), began.elapsed(), seen);
 
         let mut claims = Vec::with_capacity(rows.len());
         let mut endpoint_of = Vec::with_capacity(rows.len());

@@ -22,6 +22,7 @@ mod endpoints;
 mod enqueue;
 mod error;
 mod feed;
+mod floors;
 mod migrate;
 mod operate;
 mod settle;
@@ -42,6 +43,7 @@ use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{ConnectOptions as _, Connection as _, PgPool};
 
 use crate::error::Result;
+use crate::floors::Floors;
 use crate::values::Instant;
 use crate::wake::Wake;
 
@@ -68,6 +70,7 @@ struct Shared {
     pool: PgPool,
     heartbeats: PgPool,
     wake: Wake,
+    floors: Floors,
     frozen_clock: RwLock<Option<Timestamp>>,
 }
 
@@ -118,7 +121,7 @@ impl PostgresStore {
     fn on(pool: PgPool, options: &PgConnectOptions) -> Self {
         let heartbeats = pool_of(1).connect_lazy_with(options.clone());
         let wake = Wake::new(pool_of(1).idle_timeout(None).max_lifetime(None).connect_lazy_with(options.clone()));
-        let shared = Shared { pool, heartbeats, wake, frozen_clock: RwLock::new(None) };
+        let shared = Shared { pool, heartbeats, wake, floors: Floors::default(), frozen_clock: RwLock::new(None) };
         Self { shared: Arc::new(shared), admission: Arc::new(Admission::default()) }
     }
 

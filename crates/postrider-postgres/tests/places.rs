@@ -9,7 +9,7 @@ use postrider::{Lease, NewEvent, OutcomeKind, Store, Verdict, WorkerId};
 use postrider_postgres::PostgresStore;
 use postrider_postgres::testing::TestDatabase;
 use serde_json::Value;
-use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection};
+use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection, Row};
 
 const LEASE: Duration = Duration::from_secs(30);
 
@@ -93,19 +93,30 @@ async fn backlog(store: &PostgresStore, lane: &str, count: u32) {
     store.pool().execute(AssertSqlSafe(statement)).await.unwrap();
 }
 
-/// Runs the claim under EXPLAIN on a connection of the store's own, with the settings that those have.
-async fn explain_claim(store: &PostgresStore, saturated: &str) -> Value {
-    let mut connection = store.pool().acquire().await.unwrap();
+/// Runs the claim under EXPLAIN on a connection of the store's own, with the settings that those have, and takes it back.
+async fn explain_claim(store: &PostgresStore, saturated: &str, floor: Option<(&str, i64)>) -> Value {
+    let mut transaction = store.pool().begin().await.unwrap();
     let prepare = concat!(
-        "prepare claim (timestamptz, text, bigint, int, int, text[], int[], text, int, int) as ",
+        "prepare claim (timestamptz, text, bigint, int, int, text[], int[], text, int, int, text[], bigint[], boolean) as ",
         include_str!("../sql/claim.sql")
     );
-    sqlx::raw_sql(prepare).execute(&mut *connection).await.unwrap();
+    sqlx::raw_sql(prepare).execute(&mut *transaction).await.unwrap();
+    let (floor_lane, floor) =
+        floor.map_or((String::new(), String::new()), |(lane, at)| (lane.to_owned(), at.to_string()));
     let explain = format!(
-        "explain (analyze, buffers, format json) \
-         execute claim (null, 'w', 30000000, 100, 64, '{{{saturated}}}', '{{64}}', null, 32, 512)"
+        "explain (analyze, buffers, format json) execute claim \
+         (null, 'w', 30000000, 10, 64, '{{{saturated}}}', '{{64}}', null, 10, 512, '{{{floor_lane}}}', '{{{floor}}}', false)"
     );
-    sqlx::query_scalar(AssertSqlSafe(explain)).persistent(false).fetch_one(&mut *connection).await.unwrap()
+    let plan = sqlx::query_scalar(AssertSqlSafe(explain)).persistent(false).fetch_one(&mut *transaction).await.unwrap();
+    sqlx::raw_sql("deallocate claim").execute(&mut *transaction).await.unwrap();
+    transaction.rollback().await.unwrap();
+    plan
+}
+
+fn pages_read(plan: &Value) -> u64 {
+    let root = &plan[0]["Plan"];
+    assert_eq!(root["Actual Rows"].as_f64(), Some(10.0), "as many as were asked for");
+    root["Shared Hit Blocks"].as_u64().unwrap() + root["Shared Read Blocks"].as_u64().unwrap()
 }
 
 fn nodes<'a>(plan: &'a Value, found: &mut Vec<&'a Value>) {
@@ -123,17 +134,75 @@ async fn a_claim_reads_by_index_and_does_not_read_a_saturated_lane() {
     claim(&store, &WorkerId::random(), 1).await;
     backlog(&store, "a.example.com", 50_000).await;
     backlog(&store, "b.example.com", 10).await;
-    let plan = explain_claim(&store, "a.example.com").await;
+    let plan = explain_claim(&store, "a.example.com", None).await;
     let root = &plan[0]["Plan"];
-    assert_eq!(root["Actual Rows"].as_f64(), Some(10.0), "all of the lane that is not saturated");
     let mut all = Vec::new();
     nodes(root, &mut all);
     for node in &all {
         assert_ne!(node["Node Type"], "Seq Scan", "{node:#}");
     }
     assert!(all.iter().any(|node| node["Index Name"] == "ready_by_lane"), "{root:#}");
-    let blocks = root["Shared Hit Blocks"].as_u64().unwrap() + root["Shared Read Blocks"].as_u64().unwrap();
-    assert!(blocks < 300, "a claim of 10 beside 50,000 that it may not take has read {blocks} pages");
+    let pages = pages_read(&plan);
+    assert!(pages < 300, "a claim of 10 beside 50,000 that it may not take has read {pages} pages");
+}
+
+#[tokio::test]
+async fn a_floor_spares_a_claim_what_vacuum_may_not_remove() {
+    let database = TestDatabase::create().await;
+    let store = database.store();
+    let lane = "a.example.com";
+    backlog(&store, lane, 50_000).await;
+    let mut elsewhere = store.pool().begin_with("begin isolation level repeatable read").await.unwrap();
+    elsewhere.execute("select count(*) from postrider.events").await.unwrap();
+    store.pool().execute("delete from postrider.ready where position <= 40000").await.unwrap();
+    let wading = pages_read(&explain_claim(&store, "", None).await);
+    let stepping = pages_read(&explain_claim(&store, "", Some((lane, 40_001))).await);
+    assert!(wading > 300, "the open transaction keeps the deleted rows: {wading} pages");
+    assert!(stepping < 300, "from the floor on there is nothing to wade through: {stepping} pages");
+    elsewhere.rollback().await.unwrap();
+}
+
+#[tokio::test]
+async fn lanes_with_and_without_a_floor_are_all_visited_in_order() {
+    let database = TestDatabase::create().await;
+    let store = database.store();
+    // Positions 1-2, 3-4, 5-6, 7-8.
+    for lane in ["a", "b", "c", "d"] {
+        backlog(&store, lane, 2).await;
+    }
+    let claimed = |after: Option<&'static str>, floors: &'static [(&str, i64)]| {
+        let store = store.clone();
+        async move {
+            let mut transaction = store.pool().begin().await.unwrap();
+            let rows = sqlx::query(include_str!("../sql/claim.sql"))
+                .bind(None::<jiff_sqlx::Timestamp>)
+                .bind("w")
+                .bind(30_000_000_i64)
+                .bind(100)
+                .bind(64)
+                .bind(Vec::<String>::new())
+                .bind(Vec::<i32>::new())
+                .bind(after)
+                .bind(32)
+                .bind(512)
+                .bind(floors.iter().map(|(lane, _)| *lane).collect::<Vec<_>>())
+                .bind(floors.iter().map(|(_, position)| *position).collect::<Vec<_>>())
+                .bind(true)
+                .fetch_all(&mut *transaction)
+                .await
+                .unwrap();
+            transaction.rollback().await.unwrap();
+            let mut positions: Vec<i64> = rows.iter().filter_map(|row| row.get("position")).collect();
+            positions.sort_unstable();
+            (rows[0].get::<Option<Vec<String>>, _>("seen_lanes").unwrap_or_default().concat(), positions)
+        }
+    };
+    assert_eq!(claimed(None, &[]).await, ("abcd".to_owned(), (1..=8).collect()));
+    assert_eq!(claimed(Some("b"), &[]).await, ("cdab".to_owned(), (1..=8).collect()));
+    assert_eq!(claimed(None, &[("b", 4)]).await, ("abcd".to_owned(), vec![1, 2, 4, 5, 6, 7, 8]));
+    assert_eq!(claimed(None, &[("b", 99)]).await, ("acd".to_owned(), vec![1, 2, 5, 6, 7, 8]), "b is a stepping stone");
+    assert_eq!(claimed(Some("b"), &[("a", 2), ("d", 99)]).await, ("cab".to_owned(), vec![2, 3, 4, 5, 6]));
+    assert_eq!(claimed(Some("x"), &[("bb", 1), ("zz", 1)]).await, ("abcd".to_owned(), (1..=8).collect()));
 }
 
 #[tokio::test]
