@@ -5,6 +5,9 @@
 -- There is one reading of the clock for the whole statement, so that `next_attempt_at - last_attempted_at` is exactly
 -- the delay. Rows are handled in the order of their ids, as renewals are, so that the two do not deadlock.
 --
+-- A receiver that says it is gone disables its endpoint, also one that an operator has paused; of many such answers only the
+-- first one is announced.
+--
 -- The announcement's number is taken after the delete, so after this transaction has an id of its own: readers rely on
 -- that (see feed.rs).
 with clock as materialized (
@@ -54,7 +57,7 @@ with clock as materialized (
 ), disabled as (
   update postrider.endpoints e
   set status = 'disabled', status_reason = 'the receiver answered that it is gone (410)'
-  where e.id = any (array (select g.endpoint_id from gone g)) and e.status = 'active'
+  where e.id = any (array (select g.endpoint_id from gone g)) and e.status <> 'disabled'
   returning e.id
 ), announced as (
   insert into postrider.announcements (fact, delivery_id, event_id, endpoint_id, attempt_count, at)
