@@ -7,7 +7,7 @@
 -- over without touching a row of it.
 --
 -- Where vacuum is held back by a long transaction, what was taken stays in the index, and each claim would wade through it
--- again. $11 and $12 say from which position on to look in some lanes (see claim.rs; mostly empty). A hop then has these
+-- again. $11 and $12 say from which position on to look in some lanes (see floors.rs; mostly empty). A hop then has these
 -- cases, in this order: a lane before the next such lane; that lane, from its floor; that lane again as a stepping stone
 -- without a position, when nothing is left in it; the rest; and once, from the end, the stepping stone at the beginning.
 --

@@ -3,7 +3,8 @@
 -- returned, and nothing changes for it.
 --
 -- There is one reading of the clock for the whole statement, so that `next_attempt_at - last_attempted_at` is exactly
--- the delay. Rows are handled in the order of their ids, as renewals are, so that the two do not deadlock.
+-- the delay. Rows are handled in the order of their ids, as renewals are, so that the two do not deadlock; should a plan
+-- ever turn that over, the loser is told of a conflict, and repeats.
 --
 -- A receiver that says it is gone disables its endpoint, also one that an operator has paused; of many such answers only the
 -- first one is announced.
