@@ -90,13 +90,13 @@ impl Run {
         match operation {
             Operation::Enqueue { target, delay_secs, key } => self.enqueue(*target, *delay_secs, *key).await,
             Operation::Claim { worker, limit, lane_limit, lease_secs } => {
-                let lease = Duration::from_secs(u64::from(*lease_secs));
+                let lease = Duration::from_secs(*lease_secs);
                 let name = format!("w{worker}");
                 self.claim(&name, ClaimRequest { lease, lane_limit: *lane_limit, ..request(&name, *limit) }).await;
             }
             Operation::Renew { flight, by, lease_secs } => {
                 let Some((name, lease)) = self.flight(*flight, *by) else { return };
-                let duration = Duration::from_secs(u64::from(*lease_secs));
+                let duration = Duration::from_secs(*lease_secs);
                 let renewed = store.renew(&worker(&name), &[lease], duration).await.unwrap();
                 let expected = self.specification.renew(&name, lease, duration);
                 assert_eq!(renewed, if expected { vec![lease] } else { vec![] });
@@ -141,22 +141,23 @@ impl Run {
                 self.specification.set_endpoint(id, *status);
             }
             Operation::Retain { older_than_secs, limit } => {
-                self.retain(Duration::from_secs(u64::from(*older_than_secs)), *limit).await;
+                self.retain(Duration::from_secs(*older_than_secs), *limit).await;
                 return;
             }
         }
         self.follow(told_before).await;
     }
 
-    async fn enqueue(&mut self, target: u8, delay_secs: Option<u16>, key: Option<u8>) {
+    async fn enqueue(&mut self, target: u8, delay_secs: Option<u64>, key: Option<u8>) {
         let mut event = match target {
-            0..3 => NewEvent::new("invoice.paid", "{}").to(url_of(&format!("host{target}"))),
-            3 => NewEvent::new("invoice.paid", "{}"),
+            0..2 => NewEvent::new("invoice.paid", "{}").to(url_of(&format!("host{target}"))),
+            2 | 3 => NewEvent::new("invoice.paid", "{}"),
             4 => NewEvent::new("refund.made", "{}"),
             _ => NewEvent::new("other", "{}"),
         };
         if let Some(delay) = delay_secs {
-            event = event.deliver_at(self.specification.now + SignedDuration::from_secs(i64::from(delay)));
+            event = event
+                .deliver_at(self.specification.now + SignedDuration::try_from(Duration::from_secs(delay)).unwrap());
         }
         if let Some(key) = key {
             event = event.idempotency_key(format!("key{key}"));
