@@ -28,7 +28,7 @@ pub fn search<S: Subject>(cases: u32, most: usize, open: impl AsyncFn() -> S) {
     };
     let mut bytes = [0; 32];
     bytes[..8].copy_from_slice(&seed.to_le_bytes());
-    let config = Config { cases, failure_persistence: None, max_shrink_iters: 300, ..Config::default() };
+    let config = Config { cases, failure_persistence: None, max_shrink_iters: 120, ..Config::default() };
     let mut runner = TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::ChaCha, &bytes));
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let result = runner.run(&operations(most), |operations| {
