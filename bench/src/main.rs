@@ -144,17 +144,11 @@ async fn deliver(store: Arc<dyn Store>, events: usize) -> Result<f64, Failure> {
         .signing_secrets(vec![Secret::generate()])
         .build()?;
     let started = Instant::now();
-    let drained = {
-        let store = Arc::clone(&store);
-        async move {
-            let mut pause = tokio::time::interval(Duration::from_millis(20));
-            loop {
-                pause.tick().await;
-                let overview = store.overview(None).await;
-                if overview.is_ok_and(|overview| overview.due == 0 && overview.in_flight == 0) {
-                    return;
-                }
-            }
+    let monitor = dispatcher.monitor();
+    let drained = async move {
+        let mut pause = tokio::time::interval(Duration::from_millis(5));
+        while monitor.totals().delivered < events as u64 {
+            pause.tick().await;
         }
     };
     dispatcher.run(drained).await?;

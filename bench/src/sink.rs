@@ -28,7 +28,7 @@ pub(crate) fn serve() -> io::Result<()> {
 fn answer(mut stream: TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let mut buffer = Vec::with_capacity(64 * 1024);
-    let mut chunk = [0_u8; 64 * 1024];
+    let mut chunk = vec![0_u8; 64 * 1024];
     loop {
         while let Some(end) = request_end(&buffer) {
             buffer.drain(..end);

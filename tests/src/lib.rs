@@ -16,3 +16,8 @@ pub mod words;
 pub fn assert_none(complaints: &[String]) {
     assert!(complaints.is_empty(), "{} complaints:\n{}", complaints.len(), complaints.join("\n"));
 }
+
+/// The README's examples, run as tests of the documentation.
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+pub struct Readme;

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use postrider::store::{
-    Action, Announced, AuditEntry, ClaimRequest, Claimed, DispatchGuard, FeedPlace, Operator, Overview, Promoted, Recovered, Retained,
-    Settle, Settlement,
+    Action, Announced, AuditEntry, ClaimRequest, Claimed, DispatchGuard, FeedPlace, Operator, Overview, Promoted,
+    Recovered, Retained, Settle, Settlement,
 };
 use postrider::{
     Delivery, DeliveryDetail, DeliveryFilter, DeliveryId, Endpoint, EndpointId, EndpointStatus, EnqueueError, Enqueued,
@@ -199,7 +199,12 @@ impl Store for FaultyStore {
         self.store.retry(id, operator).await
     }
 
-    async fn retry_matching(&self, filter: &DeliveryFilter, limit: u32, operator: &Operator) -> Result<u64, StoreError> {
+    async fn retry_matching(
+        &self,
+        filter: &DeliveryFilter,
+        limit: u32,
+        operator: &Operator,
+    ) -> Result<u64, StoreError> {
         self.store.retry_matching(filter, limit, operator).await
     }
 

@@ -3,9 +3,9 @@
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use tracing::{Dispatch, Subscriber};
 use tracing::instrument::WithSubscriber;
 use tracing::subscriber::DefaultGuard;
+use tracing::{Dispatch, Subscriber};
 use tracing_subscriber::fmt::MakeWriter;
 
 /// A collector of log lines. Clones share what they collected.

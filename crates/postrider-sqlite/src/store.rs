@@ -153,6 +153,9 @@ impl SqliteStore {
     }
 }
 
+const CACHE_KIB: i64 = 64 * 1024;
+const CHECKPOINT_PAGES: i64 = 10_000;
+
 fn open_writer(path: &Path) -> rusqlite::Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(path, flags)?;
@@ -161,6 +164,12 @@ fn open_writer(path: &Path) -> rusqlite::Result<Connection> {
     use_write_ahead_log(&connection)?;
     // FULL: what was acknowledged survives a loss of power, not only a crash of the process.
     connection.pragma_update(None, "synchronous", "full")?;
+    // Each piece of work runs in a savepoint, for which SQLite notes the pages as they were: in memory, not in a file.
+    connection.pragma_update(None, "temp_store", "memory")?;
+    // In KiB when negative. The queues and the upper levels of the large tables' indexes should not be read again.
+    connection.pragma_update(None, "cache_size", -CACHE_KIB)?;
+    // Every checkpoint writes and syncs the pages once more, and most of them change again soon.
+    connection.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_PAGES)?;
     Ok(connection)
 }
 

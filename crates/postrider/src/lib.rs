@@ -28,7 +28,7 @@ pub mod transport;
 pub use announcement::{Announcement, Fact, Feed, Heard, Subscription};
 pub use delivery::{Attempt, Cursor, Delivery, DeliveryDetail, DeliveryFilter, DeliveryStatus, Page, PageRequest};
 pub use destination::{Destination, DestinationPolicy};
-pub use dispatcher::{Dispatcher, DispatcherBuilder, InvalidDispatcher, Totals};
+pub use dispatcher::{Dispatcher, DispatcherBuilder, InvalidDispatcher, Monitor, Totals};
 pub use endpoint::{Endpoint, EndpointSettings, EndpointStatus, EventTypePattern, NewEndpoint};
 pub use event::{
     Admission, AdmittedEvent, DEFAULT_TENANT, DEFAULT_TOPIC, EnqueueError, Enqueued, EnqueuedDelivery, Event,

@@ -139,6 +139,11 @@ impl Dispatcher {
         self.shared.settings.term.heartbeat()
     }
 
+    /// What can be asked while it runs.
+    pub fn monitor(&self) -> Monitor {
+        Monitor(Arc::clone(&self.shared))
+    }
+
     /// Dispatches until `shutdown` completes. Then it claims nothing new, waits up to the drain timeout for the attempts
     /// under way, settles them, and gives the rest back uncharged.
     ///
@@ -191,6 +196,22 @@ impl Dispatcher {
         let totals = shared.totals();
         tell_summary("dispatcher stopped", &totals, None);
         Ok(totals)
+    }
+}
+
+/// A look at a dispatcher that runs, from beside it.
+#[derive(Debug, Clone)]
+pub struct Monitor(Arc<Shared>);
+
+impl Monitor {
+    /// What it has done so far.
+    pub fn totals(&self) -> Totals {
+        self.0.totals()
+    }
+
+    /// How many leases it holds: attempts under way, and results that are being settled.
+    pub fn in_flight(&self) -> usize {
+        self.0.held.len()
     }
 }
 

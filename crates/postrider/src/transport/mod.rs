@@ -104,7 +104,7 @@ impl Default for TransportConfig {
     fn default() -> Self {
         Self {
             destinations: DestinationPolicy::default(),
-            connect_timeout: Duration::from_secs(10),
+            connect_timeout: Duration::from_secs(5),
             kept_response_bytes: 4096,
             extra_roots: Vec::new(),
             name_servers: Vec::new(),
