@@ -153,7 +153,7 @@ impl SqliteStore {
     }
 }
 
-const CACHE_KIB: i64 = 64 * 1024;
+const CACHE_KIB: i64 = 16 * 1024;
 const CHECKPOINT_PAGES: i64 = 10_000;
 
 fn open_writer(path: &Path) -> rusqlite::Result<Connection> {
