@@ -2,9 +2,10 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 use crate::commands;
+use crate::config::Key;
 
 const AFTER_HELP: &str = "\
 Exit codes:
@@ -33,7 +34,7 @@ Examples:
 /// makes one attempt each, and settles the result. It works on an SQLite file in the working directory unless
 /// `--database` names another or a Postgres server.
 #[derive(Debug, Parser)]
-#[command(name = "postrider", version, after_long_help = AFTER_HELP, after_help = "`--help` lists exit codes and examples.", max_term_width = 100, disable_help_subcommand = true, subcommand_required = true, arg_required_else_help = true)]
+#[command(name = "postrider", version, after_long_help = AFTER_HELP, after_help = "`--help` lists exit codes and examples.", max_term_width = 100, subcommand_required = true, arg_required_else_help = true)]
 pub(crate) struct Cli {
     /// What holds for all commands.
     #[command(flatten)]
@@ -41,6 +42,34 @@ pub(crate) struct Cli {
     /// What to do.
     #[command(subcommand)]
     pub(crate) command: Command,
+}
+
+impl Cli {
+    /// What this process was told.
+    pub(crate) fn parse() -> Result<Self, clap::Error> {
+        Self::from_arg_matches(&Self::described().try_get_matches()?)
+    }
+
+    /// The command line as it is parsed, helped with and completed.
+    pub(crate) fn described() -> clap::Command {
+        with_defaults(Self::command())
+    }
+}
+
+/// Adds to every flag that sets a key of the configuration what holds if nobody sets it. The parser itself must not
+/// know: a default of its own would override the file.
+fn with_defaults(command: clap::Command) -> clap::Command {
+    let command = command.allow_negative_numbers(true).mut_args(|argument| {
+        let key = argument.get_long().and_then(|name| Key::named(&name.replace('-', "_")));
+        let default = key.and_then(Key::default_text).filter(|text| !text.is_empty());
+        match (default, argument.get_help().map(ToString::to_string)) {
+            (Some(default), Some(help)) if !help.contains("[default") => {
+                argument.help(format!("{help} [default: {default}]"))
+            }
+            _ => argument,
+        }
+    });
+    command.mut_subcommands(with_defaults)
 }
 
 /// Options of every command.

@@ -79,7 +79,12 @@ impl Database {
 
 /// Opens an SQLite file, which is made if it is not there.
 pub(crate) fn open_sqlite(path: &Path) -> Result<SqliteStore, Failure> {
-    Ok(SqliteStore::open(path)?)
+    if path.is_dir() {
+        let message = format!("`{}` is a folder, not a database file", path.display());
+        return Err(Failure::new(Exit::CannotConnect, "database_is_a_folder", message)
+            .hint(format!("name a file in it: sqlite://{}", path.join("postrider.db").display())));
+    }
+    SqliteStore::open(path).map_err(|error| Failure::from(error).hint("check `--database` (or POSTRIDER_DATABASE)"))
 }
 
 /// Connects to a Postgres server. Whatever the reason is why that fails, a wrong password as much as a server that is

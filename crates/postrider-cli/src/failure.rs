@@ -4,6 +4,12 @@ use std::fmt;
 use std::io;
 
 use postrider::{EnqueueError, Refusal, StoreError, StoreErrorCode};
+use serde::Serialize;
+
+use crate::output::plain;
+
+/// Longer texts are cut: they come from elsewhere, and a person reads them.
+const MOST_CHARACTERS: usize = 2_000;
 
 /// What the process exits with. Documented in `postrider --help`; scripts depend on the numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,9 +54,10 @@ pub(crate) enum Failure {
 }
 
 /// What to tell.
-#[derive(Debug)]
+#[derive(Debug, Serialize)]
 pub(crate) struct Problem {
     /// How the process ends.
+    #[serde(skip)]
     pub(crate) exit: Exit,
     /// Stable, for programs.
     pub(crate) code: String,
@@ -85,6 +92,13 @@ impl Failure {
     }
 }
 
+impl Problem {
+    /// As programs read it: one line on standard error.
+    pub(crate) fn json(&self) -> String {
+        serde_json::json!({ "error": self }).to_string()
+    }
+}
+
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "error[{}]: {}", self.code, self.message)?;
@@ -107,7 +121,8 @@ impl From<io::Error> for Failure {
 
 impl From<Refusal> for Failure {
     fn from(refusal: Refusal) -> Self {
-        let failure = Self::new(Exit::Refused, refusal.code, refusal.detail);
+        // The detail quotes what was refused, which may be anything.
+        let failure = Self::new(Exit::Refused, refusal.code, plain(&refusal.detail, MOST_CHARACTERS));
         match refusal.hint {
             // The engine names the key; here it also has a flag and a variable.
             Some(hint) if hint.contains("`allowed_networks`") => {
@@ -132,6 +147,8 @@ impl From<StoreError> for Failure {
                 message = format!("{message}: {source}");
             }
         }
+        // What to do is said once, as a hint.
+        let message = message.strip_suffix("; run `postrider migrate`").map_or(message.clone(), str::to_owned);
         let failure = Self::new(exit, error.code.as_str(), message);
         match error.code {
             StoreErrorCode::Unavailable => {

@@ -21,21 +21,22 @@ mod signals;
 use std::io::Write as _;
 use std::process::ExitCode;
 
-use clap::Parser as _;
 use clap::error::ErrorKind;
 
 use crate::cli::Cli;
 use crate::failure::{Exit, Failure};
 
 fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    let cli = match Cli::parse() {
         Ok(cli) => cli,
         Err(error) => return usage(&error),
     };
+    let json = cli.global.json;
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
-            return end(&Failure::new(Exit::Failed, "runtime_failed", format!("cannot start the runtime: {error}")));
+            let message = format!("cannot start the runtime: {error}");
+            return end(&Failure::new(Exit::Failed, "runtime_failed", message), json);
         }
     };
     let result = runtime.block_on(commands::run(cli));
@@ -43,14 +44,15 @@ fn main() -> ExitCode {
     runtime.shutdown_background();
     match result {
         Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => end(&failure),
+        Err(failure) => end(&failure, json),
     }
 }
 
-fn end(failure: &Failure) -> ExitCode {
+fn end(failure: &Failure, json: bool) -> ExitCode {
     if let Failure::Told(problem) = failure {
+        let text = if json { problem.json() } else { problem.to_string() };
         // With standard error gone there is nobody left to tell.
-        let _ = writeln!(std::io::stderr(), "{problem}");
+        let _ = writeln!(std::io::stderr(), "{text}");
     }
     ExitCode::from(failure.exit().code())
 }
@@ -69,10 +71,21 @@ fn usage(error: &clap::Error) -> ExitCode {
         }
         _ => {
             let text = text.to_string();
+            // What could not be parsed may still have asked for JSON.
+            if std::env::args_os().any(|argument| argument == "--json") {
+                return end(&Failure::new(Exit::Usage, "usage", in_one_paragraph(&text)).hint("see --help"), true);
+            }
             let text = text.strip_prefix("error: ").unwrap_or(&text).replace("  tip: ", "hint: ");
             let text = text.replace("For more information, try '--help'.", "hint: `--help` says more");
             let _ = write!(std::io::stderr(), "error[usage]: {text}");
             ExitCode::from(Exit::Usage.code())
         }
     }
+}
+
+/// The parser's message without its usage and tips, which programs have no use for.
+fn in_one_paragraph(text: &str) -> String {
+    let text = text.strip_prefix("error: ").unwrap_or(text);
+    let lines = text.lines().take_while(|line| !line.is_empty());
+    lines.map(str::trim).collect::<Vec<_>>().join(" ")
 }

@@ -3,6 +3,8 @@
 use clap::Args;
 use postrider::store::Operator;
 
+use crate::failure::{Exit, Failure};
+
 /// The operator's name.
 #[derive(Debug, Args)]
 pub(crate) struct OperatorFlag {
@@ -13,10 +15,15 @@ pub(crate) struct OperatorFlag {
 
 impl OperatorFlag {
     /// The name given, or else the user's.
-    pub(crate) fn operator(&self) -> Operator {
-        Operator(self.operator.clone().unwrap_or_else(|| {
+    pub(crate) fn operator(&self) -> Result<Operator, Failure> {
+        let name = self.operator.clone().unwrap_or_else(|| {
             let user = std::env::var("USER").ok().filter(|user| !user.is_empty());
             format!("{}@cli", user.as_deref().unwrap_or("unknown"))
-        }))
+        });
+        if name.trim().is_empty() {
+            return Err(Failure::new(Exit::Refused, "operator_missing", "--operator is empty")
+                .hint("give a name that means something to whoever reads the audit trail, or leave it out"));
+        }
+        Ok(Operator(name))
     }
 }

@@ -1,6 +1,6 @@
 //! `postrider completions`: what a shell needs to complete the command line.
 
-use clap::{Args, CommandFactory as _};
+use clap::Args;
 use clap_complete::Shell;
 
 use crate::cli::Cli;
@@ -24,6 +24,6 @@ pub(crate) struct Arguments {
 pub(crate) fn run(arguments: &Arguments, context: &Context) -> Result<(), Failure> {
     // Written to memory first: the generator panics where a write fails, and a reader may well be gone.
     let mut script = Vec::new();
-    clap_complete::generate(arguments.shell, &mut Cli::command(), "postrider", &mut script);
+    clap_complete::generate(arguments.shell, &mut Cli::described(), "postrider", &mut script);
     context.output.line(String::from_utf8_lossy(&script).trim_end())
 }

@@ -14,6 +14,7 @@ use crate::operator::OperatorFlag;
 /// A delivery is a dead letter when its last allowed attempt failed. It stays until an operator retries it, which
 /// starts a new round of attempts; its history is kept.
 #[derive(Debug, Args)]
+#[command(disable_help_subcommand = true)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
     command: DeadCommand,
@@ -104,7 +105,7 @@ pub(crate) async fn run(arguments: Arguments, context: &Context) -> Result<(), F
             deliveries::list(&*store, &filter, &page, "no dead letter", context.output).await
         }
         DeadCommand::Retry(arguments) => {
-            let operator = arguments.operator.operator();
+            let operator = arguments.operator.operator()?;
             if arguments.all {
                 let filter = arguments.filter.parse()?;
                 let store = context.existing_store().await?;
@@ -112,7 +113,9 @@ pub(crate) async fn run(arguments: Arguments, context: &Context) -> Result<(), F
                     .await;
             }
             let ids = deliveries::parse_ids(&arguments.ids)?;
-            deliveries::retry_each(&*context.existing_store().await?, &ids, &operator, context.output).await
+            let store = context.existing_store().await?;
+            deliveries::check_dead(&*store, &ids).await?;
+            deliveries::retry_each(&*store, &ids, &operator, context.output).await
         }
     }
 }

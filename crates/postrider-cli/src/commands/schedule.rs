@@ -104,8 +104,8 @@ fn exponential(text: &str, base: &RetryPolicy) -> Result<RetryPolicy, Failure> {
     let [initial, factor, max] = parts[..] else {
         return Err(refuse(format!("it has {} parts, not 3", parts.len())));
     };
-    let initial = duration::parse(initial).map_err(|reason| refuse(format!("`{initial}` is {reason}")))?;
-    let max = duration::parse(max).map_err(|reason| refuse(format!("`{max}` is {reason}")))?;
+    let initial = duration::parse(initial).map_err(|reason| refuse(format!("`{initial}`: {reason}")))?;
+    let max = duration::parse(max).map_err(|reason| refuse(format!("`{max}`: {reason}")))?;
     let factor: f64 = factor.parse().map_err(|_| refuse(format!("`{factor}` is not a number")))?;
     let policy = RetryPolicy::exponential(initial, factor, max, base.max_attempts())
         .and_then(|policy| policy.with_jitter(base.jitter()))?;

@@ -98,7 +98,10 @@ fn metadata(pairs: &[String]) -> Result<Metadata, Failure> {
             let message = format!("--metadata `{}` has no name and value", output::plain(pair, 64));
             return Err(Failure::new(Exit::Refused, "metadata_invalid", message).hint("write it as name=value"));
         };
-        metadata.insert(name.to_owned(), value.into());
+        if metadata.insert(name.to_owned(), value.into()).is_some() {
+            let message = format!("--metadata names `{}` twice", output::plain(name, 64));
+            return Err(Failure::new(Exit::Refused, "metadata_invalid", message).hint("give each name one value"));
+        }
     }
     Ok(metadata)
 }

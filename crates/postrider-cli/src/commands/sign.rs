@@ -15,13 +15,17 @@ const EXAMPLES: &str = "\
 Examples:
   postrider sign --new-secret
   postrider sign --data '{\"a\":1}' --secret whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw
-  postrider sign --data @body.json > headers; curl -H @headers --data-binary @body.json http://127.0.0.1:9400/
+  postrider sign --data @body.json > headers
+  curl -H @headers --data-binary @body.json http://127.0.0.1:9400/
   postrider sign --data - --signature hmac-sha256-hex --header-prefix X-Acme- < body.json";
 
 /// Sign a payload with a secret, and print the headers; or make a new secret
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
+    /// Print a new random secret, and nothing else
+    #[arg(long, conflicts_with_all = ["data", "secret", "id", "event_type", "timestamp", "SignatureFlags"])]
+    new_secret: bool,
     /// The payload: in place, `@FILE`, or `-` for standard input
     #[arg(long, value_name = "DATA|@FILE|-", required_unless_present = "new_secret")]
     data: Option<String>,
@@ -38,9 +42,6 @@ pub(crate) struct Arguments {
     timestamp: Option<i64>,
     #[command(flatten)]
     signature: SignatureFlags,
-    /// Print a new random secret, and nothing else
-    #[arg(long, exclusive = true)]
-    new_secret: bool,
 }
 
 /// The secret to sign or verify with.

@@ -3,7 +3,7 @@
 use clap::{Args, Subcommand};
 
 use crate::commands::Context;
-use crate::failure::Failure;
+use crate::failure::{Exit, Failure};
 use crate::flags::DestinationFlags;
 
 const EXAMPLES: &str = "\
@@ -17,6 +17,7 @@ Exit codes:
 
 /// Look at destination URLs
 #[derive(Debug, Args)]
+#[command(disable_help_subcommand = true)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
     command: UrlCommand,
@@ -53,6 +54,7 @@ pub(crate) fn run(arguments: Arguments, context: &Context) -> Result<(), Failure
                 context.output.document(&serde_json::json!({
                     "accepted": false, "code": refusal.code, "detail": refusal.detail, "hint": refusal.hint,
                 }))?;
+                return Err(Failure::Quiet(Exit::Refused));
             }
             Err(refusal.into())
         }

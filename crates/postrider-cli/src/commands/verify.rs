@@ -48,7 +48,7 @@ pub(crate) fn run(arguments: &Arguments, context: &Context) -> Result<(), Failur
     let headers = parse_headers(&arguments.headers)?;
     let tolerance = duration::parse(&arguments.tolerance).map_err(|reason| {
         let shown = crate::output::plain(&arguments.tolerance, 64);
-        Failure::new(Exit::Refused, "tolerance_invalid", format!("--tolerance `{shown}` is {reason}"))
+        Failure::new(Exit::Refused, "tolerance_invalid", format!("--tolerance `{shown}`: {reason}"))
     })?;
     let body = payload::read(&arguments.data)?;
     let now = arguments.now.unwrap_or_else(|| Timestamp::now().as_second());
@@ -60,6 +60,7 @@ pub(crate) fn run(arguments: &Arguments, context: &Context) -> Result<(), Failur
                 context.output.document(&serde_json::json!({
                     "verified": false, "code": error.code(), "detail": error.to_string(),
                 }))?;
+                return Err(Failure::Quiet(Exit::Failed));
             }
             Err(Failure::new(Exit::Failed, error.code(), error.to_string()))
         }

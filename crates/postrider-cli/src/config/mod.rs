@@ -300,7 +300,7 @@ fn invalid(key: Key, written: &Written, source: &Source, reason: &str) -> Failur
     let failure = Failure::new(
         Exit::Refused,
         "config_value_invalid",
-        format!("{key} = `{shown}` ({source}) is refused: {reason}"),
+        format!("{key} = `{shown}` ({source}) is refused: {}", crate::output::plain(reason, 1_000)),
     );
     match key.default_text() {
         Some(default) if !default.is_empty() => failure.hint(format!("the default is `{default}`")),

@@ -135,7 +135,7 @@ fn every_invalid_value_is_named_with_its_key_its_source_and_the_reason() {
         (Key::MaxInFlightPerDestination, "many", "from 1 to 100000"),
         (Key::Timeout, "15", "the unit is missing"),
         (Key::ConnectTimeout, "2h", "from 1ms to 1h"),
-        (Key::RetrySchedule, "30s,later", "`later` is not a duration"),
+        (Key::RetrySchedule, "30s,later", "`later`: not a duration"),
         (Key::MaxAttempts, "0", "from 1 to 1000"),
         (Key::RetryJitter, "2", "from 0 to 1"),
         (Key::MaxPayloadBytes, "-1", "from 1 to"),

@@ -45,7 +45,7 @@ pub(crate) fn duration_within(written: &Written, least: Duration, most: Duration
 }
 
 pub(crate) fn durations(written: &Written) -> Result<Vec<Duration>, Reason> {
-    let parse = |item: &String| duration::parse(item).map_err(|reason| format!("`{item}` is {reason}"));
+    let parse = |item: &String| duration::parse(item).map_err(|reason| format!("`{item}`: {reason}"));
     list(written)?.iter().map(parse).collect()
 }
 

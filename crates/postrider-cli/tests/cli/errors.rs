@@ -12,6 +12,7 @@ const CASES: &[(i32, &[&str])] = &[
     (2, &["send", "invoice.paid", "--too", "x"]),
     (2, &["deliveries", "list", "--status", "lost"]),
     (2, &["deliveries", "retry"]),
+    (2, &["deliveries", "retry", "--since", "1d"]),
     (2, &["deliveries", "retry", "dlv_01h455vb4pex5vsknk084sn02q", "--status", "dead"]),
     (2, &["deliveries", "cancel", "dlv_01h455vb4pex5vsknk084sn02q"]),
     (2, &["dead", "retry"]),
@@ -28,25 +29,34 @@ const CASES: &[(i32, &[&str])] = &[
     (4, &["schedule", "--exponential", "1s,2"]),
     (4, &["schedule", "--exponential", "1s,0.5,1m"]),
     (4, &["schedule", "--max-attempts", "0"]),
+    (4, &["schedule", "--max-attempts", "-1"]),
+    (4, &["schedule", "--schedule", "1s,30"]),
+    (4, &["config", "--worker-id", "a\u{1b}[2Jb"]),
     (4, &["send", "no spaces please"]),
+    (4, &["send", "nor\u{1b}[2Jthis"]),
     (4, &["send", "invoice.paid", "--data", "{"]),
     (4, &["send", "invoice.paid", "--data", ""]),
     (4, &["send", "invoice.paid", "--metadata", "novalue"]),
+    (4, &["send", "invoice.paid", "--metadata", "a=1", "--metadata", "a=2"]),
     (4, &["send", "invoice.paid", "--deliver-at", "tomorrow"]),
     (4, &["send", "invoice.paid", "--to", "https://hooks.example.com/"]),
     (4, &["send", "invoice.paid", "--to", "http://127.0.0.1:9400/"]),
     (4, &["url", "check", "http://127.0.0.1/"]),
     (4, &["url", "check", "ftp://example.com/"]),
+    (2, &["sign", "--new-secret", "--data", "{}"]),
     (4, &["sign", "--data", "{}"]),
     (4, &["sign", "--data", "{}", "--secret", "short"]),
     (4, &["verify", "--data", "{}", "--secret", "a secret of enough bytes", "-H", "no colon"]),
+    (4, &["verify", "--data", "{}", "--secret", "a secret of enough bytes", "-H", "a: b", "--tolerance", "5"]),
     (1, &["verify", "--data", "{}", "--secret", "a secret of enough bytes", "-H", "webhook-id: evt_1"]),
     (4, &["deliveries", "show", "evt_01h455vb4pex5vsknk084sn02q"]),
     (4, &["deliveries", "list", "--since", "noon"]),
     (4, &["deliveries", "list", "--limit", "0"]),
     (4, &["deliveries", "list", "--cursor", "x"]),
     (4, &["deliveries", "retry", "--status", "delivered"]),
+    (4, &["deliveries", "cancel", "dlv_01h455vb4pex5vsknk084sn02q", "--reason", "why", "--operator", " "]),
     (5, &["deliveries", "list"]),
+    (5, &["send", "invoice.paid", "--database", "sqlite:///"]),
     (5, &["migrate", "--check"]),
 ];
 
@@ -59,12 +69,34 @@ fn error_messages_are_as_recorded() {
         assert_eq!(done.code, Some(*code), "{arguments:?}: {done:?}");
         assert_eq!(done.stdout, "", "{arguments:?} says nothing on standard output");
         assert!(done.stderr.starts_with("error["), "{arguments:?}: {}", done.stderr);
+        let obeyed = done.stderr.chars().any(|character| character.is_control() && character != '\n');
+        assert!(!obeyed, "{arguments:?} lets a control character through: {:?}", done.stderr);
         assert!(!done.stderr.contains("hush"), "{arguments:?}: {}", done.stderr);
         let left: Vec<_> = std::fs::read_dir(workplace.path()).unwrap().collect();
         assert!(left.is_empty(), "{arguments:?} leaves nothing behind: {left:?}");
         writeln!(text, "$ postrider {}\n{}[{code}]\n", arguments.join(" "), done.stderr).unwrap();
     }
     golden::compare("errors.txt", &text);
+}
+
+/// With `--json`, one line on standard error, also if the command line could not be parsed.
+#[test]
+fn errors_are_json_for_programs() {
+    for (code, arguments) in CASES {
+        let done = Workplace::new().run(arguments.iter().copied().chain(["--json"]));
+        assert_eq!(done.code, Some(*code), "{arguments:?}: {done:?}");
+        // Whether it is accepted, or genuine, is what these were asked for: an answer, on standard output.
+        let answers = matches!(arguments, ["url", "check", ..]) || *code == 1;
+        let (answer, silent) = if answers { (&done.stdout, &done.stderr) } else { (&done.stderr, &done.stdout) };
+        assert_eq!(silent, "", "{arguments:?}: {done:?}");
+        let answer: serde_json::Value =
+            serde_json::from_str(answer).unwrap_or_else(|error| panic!("{error}: {done:?}"));
+        let problem = if answers { &answer } else { &answer["error"] };
+        assert!(problem["code"].as_str().is_some_and(|code| !code.is_empty()), "{arguments:?}: {answer}");
+        let said = problem.get("message").or(problem.get("detail")).and_then(serde_json::Value::as_str);
+        assert!(said.is_some_and(|text| !text.is_empty() && !text.contains('\n')), "{arguments:?}: {answer}");
+        assert_eq!(done.stderr.lines().count(), usize::from(!answers), "{arguments:?}: {done:?}");
+    }
 }
 
 #[test]

@@ -173,6 +173,8 @@ fn a_delivery_is_cancelled_with_a_reason(workplace: &Workplace) {
     assert_eq!(cancelled["status"], "cancelled");
     assert!(cancelled["error_detail"].as_str().unwrap().contains("sent by mistake"), "{cancelled:#}");
     workplace.run(["deliveries", "cancel", &id, "--reason", "again"]).fails(4, "delivery_already_settled");
+    workplace.run(["dead", "retry", &id]).fails(4, "delivery_not_dead");
+    assert_eq!(status(workplace, &id), "cancelled", "only `deliveries retry` brings it back");
     assert_eq!(dispatch_until_idle(workplace, &[])["claimed"], 0);
     assert_eq!(listening.count(|line| line.contains(&id)), 0);
 

@@ -50,10 +50,40 @@ fn every_command_in_the_help_is_covered() {
                 continue;
             }
             let name = line.split_whitespace().next().unwrap();
+            // It prints the help of the others.
+            if name == "help" {
+                continue;
+            }
             let full: Vec<&str> = command.iter().copied().chain([name]).collect();
             assert!(COMMANDS.contains(&full.as_slice()), "`{}` has no recorded help", full.join(" "));
         }
     }
+}
+
+#[test]
+fn help_is_a_command_too() {
+    let workplace = Workplace::new();
+    for command in COMMANDS {
+        let flag = workplace.run(command.iter().copied().chain(["--help"])).succeeds();
+        let told = workplace.run(["help"].into_iter().chain(command.iter().copied())).succeeds();
+        assert_eq!(told.stdout, flag.stdout, "{command:?}");
+    }
+}
+
+/// A flag that sets a key says what holds without it; a default of the parser's own would override the file.
+#[test]
+fn flags_tell_the_defaults_of_their_keys_without_setting_them() {
+    let workplace = Workplace::new();
+    let help = workplace.run(["dispatch", "--help"]).succeeds().stdout;
+    let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
+    for (flag, default) in [("--lease", "30s"), ("--timeout", "15s"), ("--retry-schedule", "30s,2m,10m,1h,6h")] {
+        let (_, below) = help.split_once(&format!("{flag} <")).unwrap();
+        let told = below.split(" --").next().unwrap();
+        assert!(told.ends_with(&format!("[default: {default}]")), "{flag}: {told}");
+    }
+    workplace.write("postrider.toml", "lease = \"7s\"\n");
+    let lease = workplace.run(["config"]).succeeds().stdout;
+    assert!(lease.lines().any(|line| line.starts_with("lease") && line.contains("7s")), "{lease}");
 }
 
 #[test]

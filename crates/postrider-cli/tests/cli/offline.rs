@@ -18,13 +18,13 @@ fn url_check_accepts_with_the_canonical_form_and_refuses_with_the_rule() {
         "gopher://example.com/",
         "not a url",
     ] {
-        let done = workplace.run(["url", "check", url]);
-        assert_eq!(done.code, Some(4), "{url}: {done:?}");
-        assert!(done.stderr.starts_with("error[destination_"), "{url}: {done:?}");
+        let told = workplace.run(["url", "check", url]);
+        assert_eq!(told.code, Some(4), "{url}: {told:?}");
+        assert!(told.stderr.starts_with("error[destination_"), "{url}: {told:?}");
         let done = workplace.run(["url", "check", url, "--json"]);
         let answer: serde_json::Value = serde_json::from_str(&done.stdout).unwrap();
         assert_eq!((done.code, &answer["accepted"]), (Some(4), &false.into()));
-        assert!(done.stderr.contains(answer["code"].as_str().unwrap()), "{done:?}");
+        assert!(told.stderr.contains(&format!("error[{}]", answer["code"].as_str().unwrap())), "{told:?} {done:?}");
     }
 }
 
@@ -46,6 +46,8 @@ fn url_check_follows_the_configuration() {
 fn what_sign_signs_verify_verifies_in_every_scheme() {
     let workplace = Workplace::new();
     let secret = workplace.run(["sign", "--new-secret"]).succeeds().stdout.trim().to_owned();
+    let other = workplace.json(["sign", "--new-secret"])["secret"].as_str().unwrap().to_owned();
+    assert!(secret.starts_with("whsec_") && other.starts_with("whsec_") && secret != other, "{secret} {other}");
     assert!(secret.starts_with("whsec_"), "{secret}");
     let body = workplace.write("body.json", "{\"odd\":1e400,  \"order\":\"kept\"}\n");
     let data = format!("@{}", body.display());

@@ -21,6 +21,19 @@ struct Retried {
     result: &'static str,
 }
 
+/// Refuses deliveries that are not dead letters, before any of them is touched.
+pub(crate) async fn check_dead(store: &dyn Store, ids: &[DeliveryId]) -> Result<(), Failure> {
+    for id in ids {
+        let status = store.delivery(*id).await?.ok_or_else(|| not_found(*id))?.delivery.status;
+        if status != DeliveryStatus::Dead {
+            let message = format!("{id} is not a dead letter, it is {status}");
+            return Err(Failure::new(Exit::Refused, "delivery_not_dead", message)
+                .hint(format!("`postrider deliveries retry {id}` retries what is failed or cancelled")));
+        }
+    }
+    Ok(())
+}
+
 /// Retries each of these. Those that can be retried are, also if others cannot.
 pub(crate) async fn retry_each(
     store: &dyn Store,
@@ -40,6 +53,7 @@ pub(crate) async fn retry_each(
         results.push(Retried { id: *id, result });
         if let Some(failure) = refused(*id, "retried", action) {
             if ids.len() > 1
+                && !output.json
                 && let Failure::Told(problem) = &failure
             {
                 let _ = writeln!(std::io::stderr(), "{problem}");

@@ -6,7 +6,7 @@ mod view;
 
 use clap::{Args, Subcommand};
 
-pub(crate) use self::action::{retry_each, retry_matching};
+pub(crate) use self::action::{check_dead, retry_each, retry_matching};
 use self::filter::FilterFlags;
 pub(crate) use self::filter::{PageFlags, delivery_ids as parse_ids};
 pub(crate) use self::view::{list, table};
@@ -16,6 +16,7 @@ use crate::operator::OperatorFlag;
 
 /// Look at deliveries, and act on them
 #[derive(Debug, Args)]
+#[command(disable_help_subcommand = true)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
     command: DeliveriesCommand,
@@ -63,9 +64,10 @@ Examples:
 Exit codes:
   3  one of the named deliveries does not exist
   4  one of the named deliveries cannot be retried in its state")]
+#[group(id = "Which", required = true, multiple = true, args = ["ids", "status"])]
 struct RetryArguments {
     /// Deliveries by id
-    #[arg(value_name = "ID", required_unless_present = "status", conflicts_with = "Filter")]
+    #[arg(value_name = "ID", conflicts_with = "Filter")]
     ids: Vec<String>,
     /// Only say how many there are
     #[arg(long, conflicts_with = "ids")]
@@ -102,7 +104,7 @@ pub(crate) async fn run(arguments: Arguments, context: &Context) -> Result<(), F
             view::show(&*context.existing_store().await?, id, context.output).await
         }
         DeliveriesCommand::Retry(arguments) => {
-            let operator = arguments.operator.operator();
+            let operator = arguments.operator.operator()?;
             if arguments.ids.is_empty() {
                 let filter = arguments.filter.parse()?;
                 action::check_retriable(&filter)?;
@@ -114,7 +116,7 @@ pub(crate) async fn run(arguments: Arguments, context: &Context) -> Result<(), F
         }
         DeliveriesCommand::Cancel(arguments) => {
             let id = filter::delivery_id(&arguments.id)?;
-            let operator = arguments.operator.operator();
+            let operator = arguments.operator.operator()?;
             let store = context.existing_store().await?;
             action::cancel(&*store, id, &arguments.reason, &operator, context.output).await
         }
