@@ -37,6 +37,7 @@ macro_rules! suite {
             with_one_slot_per_lane_every_lane_gets_one,
             lanes_take_turns_when_there_are_more_lanes_than_slots,
             the_cursor_comes_to_every_one_of_many_lanes,
+            p15_what_is_left_over_does_not_go_to_the_lane_that_has_the_most_in_flight,
             no_lane_gets_more_than_its_limit,
             what_is_in_flight_counts_against_a_lanes_limit,
             a_lane_that_is_over_its_limit_gets_nothing,

@@ -11,13 +11,14 @@
 -- cases, in this order: a lane before the next such lane; that lane, from its floor; that lane again as a stepping stone
 -- without a position, when nothing is left in it; the rest; and once, from the end, the stepping stone at the beginning.
 --
--- `shared` takes an equal share from each lane, `filled` what is left of the limit from whichever lanes have more. Both
+-- `shared` takes an equal share from each lane, `filled` what is left of the limit from whichever lanes have more, those
+-- with the fewest in flight first: by the order of lanes, one of them would get most of it again and again. Both
 -- lock with SKIP LOCKED, so that concurrent claims take different rows and never wait; both are materialised, since a
 -- lateral subquery with a lock that is run twice would lock other rows. The rows are then deleted by their address.
-with recursive visited (lane, position, visits, eligible, wrapped, free) as (
-  select coalesce($8::text, '') collate "C", null::bigint, 0, 0, $8::text is null, 0
+with recursive visited (lane, position, visits, eligible, wrapped, in_flight, free) as (
+  select coalesce($8::text, '') collate "C", null::bigint, 0, 0, $8::text is null, 0, 0
   union all
-  select next.lane, next.position, v.visits + 1, v.eligible + (slots.free > 0)::int, next.wrapped, slots.free
+  select next.lane, next.position, v.visits + 1, v.eligible + (slots.free > 0)::int, next.wrapped, busy.in_flight, slots.free
   from visited v
   left join lateral (
     select f.lane collate "C" as lane, f.position
@@ -49,14 +50,16 @@ with recursive visited (lane, position, visits, eligible, wrapped, free) as (
     select e.status, e.max_in_flight from postrider.endpoints e where e.lane = next.lane limit 1
   ) endpoint on true
   cross join lateral (
+    select coalesce(($7::int[])[array_position($6::text[], next.lane::text)], 0) as in_flight
+  ) busy
+  cross join lateral (
     select case when next.position is not null and coalesce(endpoint.status, 'active') = 'active'
-                then greatest(0, least($5::int, endpoint.max_in_flight)
-                                 - coalesce(($7::int[])[array_position($6::text[], next.lane::text)], 0))
+                then greatest(0, least($5::int, endpoint.max_in_flight) - busy.in_flight)
                 else 0 end as free
   ) slots
   where v.visits < $10::int and v.eligible < $9::int
 ), lanes as materialized (
-  select v.lane, v.position, v.visits, v.free, greatest(1, $4::int / (count(*) over ())::int) as share
+  select v.lane, v.position, v.visits, v.in_flight, v.free, greatest(1, $4::int / (count(*) over ())::int) as share
   from visited v where v.free > 0
 ), shared as materialized (
   select x.tid, x.position, l.lane, l.visits
@@ -72,9 +75,9 @@ with recursive visited (lane, position, visits, eligible, wrapped, free) as (
   from (
     select l.lane, l.visits, l.free, count(s.tid) as taken, max(s.position) as last
     from lanes l join shared s on s.visits = l.visits
-    group by l.lane, l.visits, l.free, l.share
+    group by l.lane, l.visits, l.in_flight, l.free, l.share
     having count(s.tid) = l.share and l.free > l.share
-    order by l.visits
+    order by l.in_flight, l.visits
   ) l
   cross join lateral (
     select r.ctid as tid from postrider.ready r

@@ -105,6 +105,17 @@ pub async fn the_cursor_comes_to_every_one_of_many_lanes(t: &Trial) {
     panic!("after 30 claims of ten, only {} of 100 lanes had a turn", seen.len());
 }
 
+pub async fn p15_what_is_left_over_does_not_go_to_the_lane_that_has_the_most_in_flight(t: &Trial) {
+    t.backlog("a", 200).await;
+    t.backlog("b", 200).await;
+    t.enqueue_all((0..20).map(|number| event_to(&format!("small{number}"))).collect()).await;
+    let in_flight = vec![(lane_of("a"), 150)];
+    let claimed = t.store.claim(&ClaimRequest { lane_limit: 500, in_flight, ..request("w1", 100) }).await.unwrap();
+    let counts = per_lane(&claimed.claims);
+    assert_eq!((claimed.claims.len(), counts.len()), (100, 22), "{counts:?}");
+    assert!(counts[&lane_of("b")] >= counts[&lane_of("a")], "{counts:?}");
+}
+
 pub async fn no_lane_gets_more_than_its_limit(t: &Trial) {
     t.backlog("a", 20).await;
     t.backlog("b", 20).await;
