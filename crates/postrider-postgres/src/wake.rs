@@ -45,6 +45,8 @@ impl Channel {
 
 /// The shortest time that a listener is registered for.
 const SHORTEST_REGISTRATION: Duration = Duration::from_secs(10);
+/// A longer wait renews its registration in between, so that the row of a process that crashed lapses soon.
+const LONGEST_STRETCH: Duration = Duration::from_mins(1);
 const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
@@ -98,32 +100,44 @@ impl Wake {
     pub(crate) async fn wait(&self, pool: &PgPool, channel: Channel, timeout: Duration) {
         self.start();
         let deadline = Instant::now() + timeout;
+        loop {
+            let stretch = deadline.saturating_duration_since(Instant::now()).min(LONGEST_STRETCH);
+            let woken = self.wait_registered(pool, channel, stretch).await;
+            if woken || Instant::now() >= deadline {
+                return;
+            }
+        }
+    }
+
+    /// Waits with a row in `postrider.listeners` that outlasts the wait. True upon a wake-up.
+    async fn wait_registered(&self, pool: &PgPool, channel: Channel, timeout: Duration) -> bool {
+        let deadline = Instant::now() + timeout;
         let signal = self.signal(channel);
         if self.must_register(channel, timeout) {
             // What became ready before the row was there was not notified, so it is looked for once.
             match tokio::time::timeout_at(deadline, self.register(pool, channel, timeout)).await {
                 Ok(true) => signal.raise(),
                 Ok(false) => {}
-                Err(_) => return,
+                Err(_) => return false,
             }
         }
         let seen = signal.state.lock().unwrap_or_else(PoisonError::into_inner).seen;
         let mut receiver = signal.sender.subscribe();
         let woken = tokio::time::timeout_at(deadline, receiver.wait_for(|count| *count > seen)).await;
-        if let Ok(Ok(count)) = woken {
-            signal.state.lock().unwrap_or_else(PoisonError::into_inner).seen = *count;
-        }
+        let Ok(Ok(count)) = woken else { return false };
+        signal.state.lock().unwrap_or_else(PoisonError::into_inner).seen = *count;
+        true
     }
 
     fn must_register(&self, channel: Channel, timeout: Duration) -> bool {
         let state = self.signal(channel).state.lock().unwrap_or_else(PoisonError::into_inner);
-        let margin = timeout.min(SHORTEST_REGISTRATION) + Duration::from_secs(1);
+        let margin = timeout + Duration::from_secs(1);
         state.until.is_none_or(|until| until < Instant::now() + margin)
     }
 
     /// Puts the row in place. True when there is something to look at already, and the row is new.
     async fn register(&self, pool: &PgPool, channel: Channel, timeout: Duration) -> bool {
-        let lasts = (timeout * 3).clamp(SHORTEST_REGISTRATION, Duration::from_mins(10));
+        let lasts = (timeout * 3).max(SHORTEST_REGISTRATION);
         let now = Instant::now();
         let written = sqlx::query(include_str!("../sql/listen.sql"))
             .bind(self.id)

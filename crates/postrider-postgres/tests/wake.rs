@@ -159,3 +159,23 @@ async fn a_lost_listening_connection_comes_back() {
     enqueue(&store).await;
     tokio::time::timeout(Duration::from_secs(10), waiting).await.expect("woken long before the timeout").unwrap();
 }
+
+#[tokio::test]
+async fn whoever_waits_is_registered_for_as_long_as_the_wait() {
+    let database = TestDatabase::create().await;
+    let store = database.store();
+    // Returns at once, for what is there, and is registered for 18 seconds: too short for what follows.
+    enqueue(&store).await;
+    store.wait_ready(Duration::from_secs(6)).await;
+    let waiting = tokio::spawn({
+        let store = store.clone();
+        async move { store.wait_ready(Duration::from_secs(30)).await }
+    });
+    until("the registration outlasts the wait", async || {
+        let lasting = "select count(*) from postrider.listeners \
+                       where channel = 'ready' and until > clock_timestamp() + interval '29 seconds'";
+        sqlx::query_scalar::<_, i64>(lasting).fetch_one(store.pool()).await.unwrap() == 1
+    })
+    .await;
+    waiting.abort();
+}
