@@ -67,6 +67,7 @@ pub struct FaultyStore {
     faults: Mutex<HashMap<Call, (Fault, u32)>>,
     poisoned: Mutex<HashSet<DeliveryId>>,
     refused: AtomicU32,
+    rests: AtomicU32,
     seen: Mutex<Vec<Seen>>,
 }
 
@@ -74,7 +75,7 @@ impl FaultyStore {
     /// A wire to this store, with no faults.
     pub fn new(store: Arc<dyn Store>) -> Arc<Self> {
         let (faults, poisoned, seen) = (Mutex::default(), Mutex::default(), Mutex::default());
-        Arc::new(Self { store, faults, poisoned, refused: AtomicU32::new(0), seen })
+        Arc::new(Self { store, faults, poisoned, refused: AtomicU32::new(0), rests: AtomicU32::new(0), seen })
     }
 
     /// The next `times` calls go wrong like this.
@@ -95,6 +96,11 @@ impl FaultyStore {
     /// How many calls did not reach the store.
     pub fn refused(&self) -> u32 {
         self.refused.load(Ordering::Relaxed)
+    }
+
+    /// How often somebody began to wait for something to become ready.
+    pub fn rests(&self) -> u32 {
+        self.rests.load(Ordering::Relaxed)
     }
 
     /// All calls go through from now on.
@@ -192,6 +198,7 @@ impl Store for FaultyStore {
     }
 
     async fn wait_ready(&self, timeout: Duration) {
+        self.rests.fetch_add(1, Ordering::Relaxed);
         self.store.wait_ready(timeout).await;
     }
 

@@ -26,8 +26,11 @@ const MAX_LANES: usize = 32;
 const MAX_LANES_VISITED: usize = 512;
 
 pub(crate) fn claim(session: &mut Session, request: &ClaimRequest) -> rusqlite::Result<Claimed> {
-    // Before looking, so that whatever becomes ready from here on wakes the next wait.
-    session.wake.ready.attend();
+    // Before looking, so that whatever becomes ready from here on wakes the next wait. A claim that goes on in the middle
+    // does not look at the lanes before it, so it says nothing of what has happened there.
+    if request.after.is_none() {
+        session.wake.ready.attend();
+    }
     let at = rows::timestamp(session.now)?;
     let (mut lanes, cursor) = open_lanes(session, request)?;
     let mut claims = Vec::new();

@@ -146,3 +146,18 @@ pub async fn a_dispatcher_that_cannot_renew_starts_nothing_under_an_old_lease(t:
     assert_eq!(receiver.request_count(), 1, "only the attempt under the fresh lease was sent");
     assert_eq!(t.attempts(id).await.len(), 1);
 }
+
+pub async fn claims_that_are_answered_too_late_do_not_bury_a_delivery(t: &Trial) {
+    // Time stands still in the database, so the leases that run out here do not run out there.
+    t.freeze();
+    let receiver = Receiver::answering(200).await;
+    let id = enqueue_for(t, &receiver, 1).await[0];
+    let wire = FaultyStore::new(Arc::clone(&t.store));
+    wire.delay_answers(Call::Claim, Duration::from_millis(1200), 2);
+    let store = wire.clone() as Arc<dyn Store>;
+    let running = Running::start(dispatcher(&store, "slow").lease(Duration::from_secs(1)).max_abandoned(1));
+    becomes(t, id, DeliveryStatus::Delivered).await;
+    let totals = running.stop().await;
+    assert_eq!((totals.claimed, totals.released, totals.delivered), (3, 2, 1), "each lease was given back");
+    assert_eq!(t.delivery(id).await.abandoned_count, 0);
+}

@@ -3,11 +3,12 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use postrider::{DeliveryStatus, Dispatcher, EndpointSettings, EndpointStatus, NewEvent, Secret};
 use std::sync::Arc;
 
 use super::{Running, all_become, becomes, dispatcher, endpoint_at, enqueue_for};
-use crate::faulty::{FaultyStore, Seen};
+use crate::faulty::{Call, FaultyStore, Seen};
 use crate::receiver::{Answer, Gate, Hostile, Receiver};
 use crate::trial::Trial;
 use crate::wait::PATIENCE;
@@ -72,6 +73,30 @@ pub async fn an_endpoints_own_limit_is_kept(t: &Trial) {
     running.stop().await;
 }
 
+pub async fn a_slot_that_comes_free_during_a_claim_is_used_without_a_poll(t: &Trial) {
+    let gates = [Gate::new(), Gate::new()];
+    let held = gates.clone();
+    let receiver = Receiver::start(move |_, number| match number {
+        first @ 1..=2 => Answer::status(200).after(&held[first - 1]),
+        _ => Answer::status(200),
+    })
+    .await;
+    let ids = enqueue_for(t, &receiver, 6).await;
+    let wire = FaultyStore::new(Arc::clone(&t.store));
+    let store = wire.clone() as Arc<dyn postrider::Store>;
+    let builder = dispatcher(&store, "w1").poll_interval(Duration::from_hours(1));
+    let running = Running::start(builder.max_in_flight_per_destination(2));
+    receiver.wait_until("2 to be under way", PATIENCE, |receiver| receiver.open_requests() == 2).await;
+    // The claim for the first free slot takes effect, and before it is answered the second slot comes free.
+    wire.delay_answers(Call::Claim, Duration::from_secs(1), 1);
+    gates[0].open();
+    crate::eventually("the claim to take effect", PATIENCE, || async { (t.overview().await.due <= 3).then_some(()) })
+        .await;
+    gates[1].open();
+    all_become(t, &ids, DeliveryStatus::Delivered).await;
+    running.stop().await;
+}
+
 pub async fn a_claim_never_asks_for_more_than_the_free_slots(t: &Trial) {
     const SLOTS: usize = 8;
     let wire = FaultyStore::new(Arc::clone(&t.store));
@@ -129,6 +154,29 @@ pub async fn a_paused_endpoint_keeps_its_backlog_until_it_is_resumed(t: &Trial) 
     assert_eq!(t.delivery(waiting).await.status, DeliveryStatus::Pending);
     t.set_endpoint(endpoint.id, EndpointStatus::Active).await;
     becomes(t, waiting, DeliveryStatus::Delivered).await;
+    running.stop().await;
+}
+
+pub async fn lanes_that_may_give_nothing_do_not_keep_a_dispatcher_busy(t: &Trial) {
+    // More of them than one claim looks at.
+    const LANES: usize = 600;
+    let receiver = Receiver::answering(200).await;
+    let secrets = vec![Secret::generate()];
+    let settings = EndpointSettings { secrets, ..EndpointSettings::default() };
+    let endpoints = join_all((0..LANES).map(|_| endpoint_at(t, &receiver, settings.clone()))).await;
+    join_all(endpoints.iter().map(|endpoint| t.set_endpoint(endpoint.id, EndpointStatus::Paused))).await;
+    let waiting = t.enqueue(NewEvent::new("invoice.paid", "{}")).await;
+    assert_eq!(waiting.deliveries().len(), LANES);
+    let wire = FaultyStore::new(Arc::clone(&t.store));
+    let store = wire.clone() as Arc<dyn postrider::Store>;
+    let running = Running::start(dispatcher(&store, "w1"));
+    crate::eventually("a rest", PATIENCE, || async { (wire.rests() > 0).then_some(()) }).await;
+    // It is awake for what can be sent, wherever in the round that is.
+    for endpoint in [&endpoints[0], &endpoints[LANES - 1]] {
+        t.set_endpoint(endpoint.id, EndpointStatus::Active).await;
+        let sent = waiting.deliveries().iter().find(|delivery| delivery.endpoint_id == Some(endpoint.id)).unwrap();
+        becomes(t, sent.id, DeliveryStatus::Delivered).await;
+    }
     running.stop().await;
 }
 

@@ -140,14 +140,17 @@ macro_rules! flights {
             p13_an_attempt_without_end_is_renewed_only_until_its_hard_deadline,
             a_cancelled_delivery_is_lost_to_its_attempt,
             a_dispatcher_that_cannot_renew_starts_nothing_under_an_old_lease,
+            claims_that_are_answered_too_late_do_not_bury_a_delivery,
         ]);
         $crate::flight_theme!($open, limits: [
             no_more_attempts_are_under_way_than_allowed,
             no_more_attempts_go_to_one_destination_than_allowed,
             an_endpoints_own_limit_is_kept,
+            a_slot_that_comes_free_during_a_claim_is_used_without_a_poll,
             a_claim_never_asks_for_more_than_the_free_slots,
             p15_a_black_hole_does_not_hold_up_the_others,
             a_paused_endpoint_keeps_its_backlog_until_it_is_resumed,
+            lanes_that_may_give_nothing_do_not_keep_a_dispatcher_busy,
             a_dispatcher_that_is_disabled_delivers_nothing_and_enqueueing_works,
             settings_that_cannot_hold_are_refused_by_name,
         ]);
@@ -157,6 +160,7 @@ macro_rules! flights {
             p22_what_does_not_end_in_time_is_given_back_uncharged,
             p22_a_claim_that_is_under_way_at_the_stop_is_given_back,
             a_dispatcher_stops_also_while_the_store_is_away,
+            p22_a_store_that_hangs_does_not_double_the_grace_period,
             a_dispatcher_can_be_started_again,
         ]);
         $crate::flight_theme!($open, faults: [

@@ -97,6 +97,24 @@ pub async fn a_dispatcher_stops_also_while_the_store_is_away(t: &Trial) {
     assert_eq!(t.delivery(id).await.status, DeliveryStatus::Pending, "it will be sent again");
 }
 
+pub async fn p22_a_store_that_hangs_does_not_double_the_grace_period(t: &Trial) {
+    let receiver = Receiver::start(|_, _| Answer::never()).await;
+    enqueue_for(t, &receiver, 2).await;
+    let wire = FaultyStore::new(Arc::clone(&t.store));
+    let store = wire.clone() as Arc<dyn Store>;
+    let grace = Duration::from_secs(3);
+    let running = Running::start(dispatcher(&store, "w1").drain_timeout(grace));
+    receiver.wait_for(2, PATIENCE).await;
+    // The next claim never returns, and neither do the attempts.
+    wire.inject(Call::Claim, Fault::Hang, u32::MAX);
+    enqueue_for(t, &receiver, 1).await;
+    eventually("a claim to hang", PATIENCE, || async { (wire.remaining(Call::Claim) < u32::MAX).then_some(()) }).await;
+    let stopped = Instant::now();
+    let totals = running.stop().await;
+    assert_eq!(totals.released, 2);
+    assert!(stopped.elapsed() < grace * 2, "one grace period for all, not {:?}", stopped.elapsed());
+}
+
 pub async fn a_dispatcher_can_be_started_again(t: &Trial) {
     let receiver = Receiver::answering(200).await;
     for round in ["w1", "w2", "w3"] {

@@ -6,7 +6,7 @@ use std::time::Instant;
 use jiff::Timestamp;
 use tokio::sync::mpsc;
 
-use super::{Shared, request};
+use super::{Shared, release, request};
 use crate::lease::LeaseToken;
 use crate::outcome::{Outcome, verdict};
 use crate::store::{AttemptResult, Claim, Settle};
@@ -36,6 +36,8 @@ impl Flight {
                 code = "lease_expired",
                 "not sent: its lease may have run out before the attempt began"
             );
+            // If it has not, it is given back: left to expire it would count as abandoned, and nothing was tried.
+            release(&self.shared, &[self.claim.lease]).await;
             self.shared.held.remove([token]);
             return;
         }

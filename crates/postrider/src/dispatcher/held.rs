@@ -107,15 +107,34 @@ impl HeldLeases {
         self.inner.lock().expect("no code panics while it holds this lock")
     }
 
-    pub(crate) fn add(&self, granted: impl IntoIterator<Item = Granted>) {
+    /// Takes the slots of what a claim granted. `asked` is what was in flight per lane when it was asked for.
+    ///
+    /// A slot that came free while the claim was under way was not offered to its lane. If the claim filled the lane
+    /// otherwise, more may wait there, and nobody else would say so: the lane is below its limit, as one that has nothing
+    /// left. So the claimer is told here.
+    pub(crate) fn add(&self, granted: impl IntoIterator<Item = Granted>, asked: &[(Lane, u32)]) {
         let mut inner = self.lock();
+        let mut offered: HashMap<Lane, u32> = HashMap::new();
         for Granted { lease, lane, lane_limit, safe_until, hard_deadline } in granted {
             let lane_use = inner.lanes.entry(lane.clone()).or_insert(LaneUse { in_flight: 0, limit: lane_limit });
             lane_use.in_flight += 1;
             lane_use.limit = lane_limit;
+            *offered.entry(lane.clone()).or_default() += 1;
             let delivery_id = lease.delivery_id;
             let held = Held { delivery_id, lane, safe_until, hard_deadline, settling: false, renewing: true };
             inner.by_token.insert(lease.token, held);
+        }
+        for (lane, in_flight) in asked {
+            if let Some(filled) = offered.get_mut(lane) {
+                *filled += in_flight;
+            }
+        }
+        let is_short = |(lane, filled): (&Lane, &u32)| {
+            let lane_use = &inner.lanes[lane];
+            *filled >= lane_use.limit && lane_use.in_flight < lane_use.limit
+        };
+        if offered.iter().any(is_short) {
+            self.freed.notify_one();
         }
     }
 
@@ -271,7 +290,7 @@ mod tests {
         let held = HeldLeases::new(3);
         let now = Instant::now();
         let (one, two) = (lease(), lease());
-        held.add([granted(one, now), granted(two, now)]);
+        held.add([granted(one, now), granted(two, now)], &[]);
         assert_eq!(held.free_slots(), 1);
         assert_eq!(held.in_flight_by_lane(), [(Lane("example.com".to_owned()), 2)]);
         held.remove([one.token]);
@@ -286,7 +305,7 @@ mod tests {
         let held = HeldLeases::new(8);
         let now = Instant::now();
         let (renewed, settling, settled, lost) = (lease(), lease(), lease(), lease());
-        held.add([renewed, settling, settled, lost].map(|lease| granted(lease, now)));
+        held.add([renewed, settling, settled, lost].map(|lease| granted(lease, now)), &[]);
         let (asked, _) = held.due_for_renewal(now);
         assert_eq!(asked.len(), 4);
         held.mark_settling([settling.token]);
@@ -304,7 +323,7 @@ mod tests {
         let held = HeldLeases::new(8);
         let now = Instant::now();
         let hung = lease();
-        held.add([granted(hung, now)]);
+        held.add([granted(hung, now)], &[]);
         assert_eq!(held.due_for_renewal(now + Duration::from_secs(59)).0, [hung]);
         let (renew, ended) = held.due_for_renewal(now + Duration::from_secs(60));
         assert_eq!((renew, ended), (vec![], vec![Ended { lease: hung, reason: RenewalEnd::Deadline }]));
@@ -316,7 +335,7 @@ mod tests {
         let held = HeldLeases::new(8);
         let now = Instant::now();
         let one = lease();
-        held.add([granted(one, now)]);
+        held.add([granted(one, now)], &[]);
         assert_eq!(held.renewal_failed(now + Duration::from_secs(29)), []);
         assert!(held.is_safe(one.token, now + Duration::from_secs(29)));
         let ended = held.renewal_failed(now + Duration::from_secs(30));
@@ -329,12 +348,32 @@ mod tests {
         let held = HeldLeases::new(100);
         let now = Instant::now();
         let (one, two) = (lease(), lease());
-        held.add([granted(one, now), granted(two, now)]);
+        held.add([granted(one, now), granted(two, now)], &[]);
         held.remove([one.token]);
         held.freed().await;
         held.remove([two.token]);
         held.emptied().await;
         let unwanted = tokio::time::timeout(Duration::from_millis(1), held.freed()).await;
         assert!(unwanted.is_err(), "nobody waits for a lane that was not full");
+    }
+
+    #[tokio::test]
+    async fn a_slot_that_comes_free_during_a_claim_is_offered_once_more() {
+        let held = HeldLeases::new(100);
+        let now = Instant::now();
+        let (one, two, three) = (lease(), lease(), lease());
+        held.add([granted(one, now)], &[]);
+        let asked = held.in_flight_by_lane();
+        held.add([granted(two, now)], &asked);
+        let unwanted = tokio::time::timeout(Duration::from_millis(1), held.freed()).await;
+        assert!(unwanted.is_err(), "the lane is full, and its next settle will tell");
+
+        held.remove([one.token]);
+        held.freed().await;
+        let asked = held.in_flight_by_lane();
+        held.remove([two.token]);
+        held.add([granted(three, now)], &asked);
+        let told = tokio::time::timeout(Duration::from_secs(5), held.freed()).await;
+        assert!(told.is_ok(), "one of the two slots was not offered");
     }
 }

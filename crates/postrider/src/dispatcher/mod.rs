@@ -40,7 +40,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
-use tokio::time::timeout;
+use tokio::time::{timeout, timeout_at};
 
 pub use builder::{DispatcherBuilder, InvalidDispatcher};
 pub use summary::Totals;
@@ -167,6 +167,7 @@ impl Dispatcher {
         let mut flights = JoinSet::new();
         let (stop, stopping) = watch::channel(false);
         let mut claim_loop = ClaimLoop::new(Arc::clone(&shared), results, stopping);
+        let drain_until;
         {
             let mut claiming = pin!(claim_loop.run(&mut flights));
             tokio::select! {
@@ -180,9 +181,10 @@ impl Dispatcher {
             );
             // A claim that is under way is waited for: its leases would otherwise be nobody's until they expire.
             stop.send_replace(true);
+            drain_until = tokio::time::Instant::now() + shared.settings.drain_timeout;
             let _ = timeout(shared.settings.drain_timeout.max(PATIENCE), claiming).await;
         }
-        let drained = timeout(shared.settings.drain_timeout, shared.held.emptied()).await.is_ok();
+        let drained = timeout_at(drain_until, shared.held.emptied()).await.is_ok();
         flights.shutdown().await;
         // With the flights and the claim loop gone, the settler's inbox closes and it ends with what it has.
         drop(claim_loop);
@@ -248,13 +250,16 @@ struct ClaimLoop {
     results: mpsc::Sender<Settle>,
     stopping: watch::Receiver<bool>,
     cursor: Option<Lane>,
+    /// How often claims have passed the end of the lanes since one found something.
+    empty_passes: u32,
     backoff: Backoff,
     periods: Periods,
 }
 
 impl ClaimLoop {
     fn new(shared: Arc<Shared>, results: mpsc::Sender<Settle>, stopping: watch::Receiver<bool>) -> Self {
-        Self { shared, results, stopping, cursor: None, backoff: Backoff::new(), periods: Periods::new() }
+        let (backoff, periods) = (Backoff::new(), Periods::new());
+        Self { shared, results, stopping, cursor: None, empty_passes: 0, backoff, periods }
     }
 
     fn is_stopping(&self) -> bool {
@@ -281,7 +286,8 @@ impl ClaimLoop {
                 continue;
             }
             let asked_at = Instant::now();
-            match self.claim(limit).await {
+            let in_flight = self.shared.held.in_flight_by_lane();
+            match self.claim(limit, in_flight.clone()).await {
                 Ok(claimed) if self.is_stopping() => {
                     self.shared.count(|totals| totals.claimed += claimed.claims.len() as u64);
                     let leases: Vec<Lease> = claimed.claims.iter().map(|claim| claim.lease).collect();
@@ -290,10 +296,9 @@ impl ClaimLoop {
                 Ok(claimed) => {
                     self.backoff.reset();
                     let full = claimed.claims.len() >= limit as usize;
-                    // A claim that began in the middle says nothing about the lanes before it.
-                    let saw_every_lane = self.cursor.is_none() && claimed.cursor.is_none();
+                    let saw_every_lane = self.saw_every_lane(&claimed);
                     self.cursor.clone_from(&claimed.cursor);
-                    self.launch(claimed, asked_at, flights);
+                    self.launch(claimed, asked_at, &in_flight, flights);
                     if saw_every_lane && !full {
                         self.rest().await;
                     }
@@ -307,25 +312,52 @@ impl ClaimLoop {
         }
     }
 
-    async fn claim(&self, limit: u32) -> Result<Claimed, StoreError> {
+    /// Whether this claim, or those before it together with it, came to every lane.
+    ///
+    /// A claim that began in the middle says nothing about the lanes before it. But where many lanes have nothing to give,
+    /// because their endpoints are paused or their slots are taken, no single claim gets through them. Then it takes
+    /// two passes of the end without anything found: all lanes lie between them.
+    fn saw_every_lane(&mut self, claimed: &Claimed) -> bool {
+        if self.cursor.is_none() && claimed.cursor.is_none() {
+            self.empty_passes = 0;
+            return true;
+        }
+        let passed_the_end = match (&self.cursor, &claimed.cursor) {
+            (_, None) => true,
+            (None, Some(_)) => false,
+            (Some(before), Some(after)) => after <= before,
+        };
+        if !claimed.claims.is_empty() {
+            self.empty_passes = 0;
+        } else if passed_the_end {
+            self.empty_passes += 1;
+        }
+        if self.empty_passes < 2 {
+            return false;
+        }
+        self.empty_passes = 0;
+        true
+    }
+
+    async fn claim(&self, limit: u32, in_flight: Vec<(Lane, u32)>) -> Result<Claimed, StoreError> {
         let settings = &self.shared.settings;
         let request = ClaimRequest {
             worker: settings.worker.clone(),
             lease: settings.term.lease(),
             limit,
             lane_limit: settings.max_in_flight_per_destination,
-            in_flight: self.shared.held.in_flight_by_lane(),
+            in_flight,
             after: self.cursor.clone(),
         };
         self.shared.store.claim(&request).await
     }
 
     /// Registers the leases of a whole batch, then starts its attempts.
-    fn launch(&self, claimed: Claimed, asked_at: Instant, flights: &mut JoinSet<()>) {
+    fn launch(&self, claimed: Claimed, asked_at: Instant, in_flight: &[(Lane, u32)], flights: &mut JoinSet<()>) {
         let Claimed { claims, at, .. } = claimed;
         self.shared.count(|totals| totals.claimed += claims.len() as u64);
         let answered_at = Instant::now();
-        self.shared.held.add(claims.iter().map(|claim| self.grant(claim, asked_at)));
+        self.shared.held.add(claims.iter().map(|claim| self.grant(claim, asked_at)), in_flight);
         for claim in claims {
             let shared = Arc::clone(&self.shared);
             flights.spawn(Flight::new(shared, claim, at, answered_at).run(self.results.clone()));
