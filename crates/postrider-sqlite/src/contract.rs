@@ -13,14 +13,14 @@ use postrider::{
 };
 
 use crate::dispatch_lock::DispatchLock;
-use crate::writer::Session;
+use crate::writer::{Durability, Session};
 use crate::{SqliteStore, browse, claim, enqueue, operate, rows, settle};
 
 #[async_trait]
 impl Store for SqliteStore {
     async fn enqueue(&self, events: Vec<NewEvent>) -> Result<Vec<Enqueued>, EnqueueError> {
         let admitted = enqueue::admit(&self.admission, events)?;
-        self.shared.writer.write(move |session| enqueue::enqueue(session, &admitted)).await
+        self.shared.writer.write(Durability::Synced, move |session| enqueue::enqueue(session, &admitted)).await
     }
 
     /// Takes the lock on `<file>.lock` until the guard is dropped, and ends all leases that an earlier process left
@@ -38,12 +38,13 @@ impl Store for SqliteStore {
 
     async fn claim(&self, request: &ClaimRequest) -> Result<Claimed, StoreError> {
         let request = request.clone();
-        self.write("claim deliveries", move |session| claim::claim(session, &request)).await
+        self.write_as(Durability::Ordered, "claim deliveries", move |session| claim::claim(session, &request)).await
     }
 
     async fn renew(&self, worker: &WorkerId, leases: &[Lease], lease: Duration) -> Result<Vec<Lease>, StoreError> {
         let (worker, leases) = (worker.clone(), leases.to_vec());
-        self.write("renew leases", move |session| settle::renew(session, &worker, &leases, lease)).await
+        let renew = move |session: &mut Session| settle::renew(session, &worker, &leases, lease);
+        self.write_as(Durability::Ordered, "renew leases", renew).await
     }
 
     async fn settle(&self, worker: &WorkerId, settles: &[Settle]) -> Result<Vec<Settlement>, StoreError> {

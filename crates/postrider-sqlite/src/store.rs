@@ -15,7 +15,7 @@ use crate::migrate;
 use crate::readers::{BUSY_TIMEOUT, CACHED_STATEMENTS, Readers};
 use crate::transaction::SqliteTransaction;
 use crate::wake::Wake;
-use crate::writer::{Session, Writer};
+use crate::writer::{Durability, Session, Writer};
 
 /// A [`postrider::Store`] on an SQLite file. Cheap to clone; clones share the writer thread.
 ///
@@ -76,7 +76,7 @@ impl SqliteStore {
 
     /// Applies the migrations that are missing, and returns their names. Safe when several processes do it at once.
     pub async fn migrate(&self) -> Result<Vec<String>, StoreError> {
-        self.shared.writer.write(|session| migrate::migrate(&session.connection, session.now)).await
+        self.shared.writer.write(Durability::Synced, |session| migrate::migrate(&session.connection, session.now)).await
     }
 
     /// The names of the migrations that are missing.
@@ -133,7 +133,7 @@ impl SqliteStore {
         let work = move |session: &mut Session| {
             session.guarded(|session| work(&mut SqliteTransaction::new(session, &admission)))
         };
-        self.shared.writer.write(work).await
+        self.shared.writer.write(Durability::Synced, work).await
     }
 
     pub(crate) async fn write<T: Send + 'static>(
@@ -141,7 +141,17 @@ impl SqliteStore {
         doing: &'static str,
         work: impl FnOnce(&mut Session) -> rusqlite::Result<T> + Send + 'static,
     ) -> Result<T, StoreError> {
-        self.shared.writer.write(move |session| work(session).map_err(|error| store_error(doing, error))).await
+        self.write_as(Durability::Synced, doing, work).await
+    }
+
+    pub(crate) async fn write_as<T: Send + 'static>(
+        &self,
+        durability: Durability,
+        doing: &'static str,
+        work: impl FnOnce(&mut Session) -> rusqlite::Result<T> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let work = move |session: &mut Session| work(session).map_err(|error| store_error(doing, error));
+        self.shared.writer.write(durability, work).await
     }
 
     pub(crate) async fn read<T: Send + 'static>(
@@ -162,7 +172,8 @@ fn open_writer(path: &Path) -> rusqlite::Result<Connection> {
     connection.busy_timeout(BUSY_TIMEOUT)?;
     connection.set_prepared_statement_cache_capacity(CACHED_STATEMENTS);
     use_write_ahead_log(&connection)?;
-    // FULL: what was acknowledged survives a loss of power, not only a crash of the process.
+    // FULL: what was acknowledged survives a loss of power, not only a crash of the process. The writer relaxes it for
+    // work that need not.
     connection.pragma_update(None, "synchronous", "full")?;
     // Each piece of work runs in a savepoint, for which SQLite notes the pages as they were: in memory, not in a file.
     connection.pragma_update(None, "temp_store", "memory")?;

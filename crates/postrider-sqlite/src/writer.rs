@@ -3,8 +3,12 @@
 //! A commit costs an `fsync`, and SQLite has one writer at a time. So all writes of a store go to one thread. It takes
 //! whatever is waiting, up to a bound, runs each piece of work in a **savepoint** of its own inside one
 //! `BEGIN IMMEDIATE`, commits once, and only then answers. Work that fails rolls its savepoint back, and its neighbours
-//! do not notice. Work that panics does the same, and the panic goes on in the caller. When the commit itself fails, or
-//! when SQLite gives the whole transaction up (a full disk can make it do so), everyone who took part gets the error.
+//! do not notice. Work that panics does the same, and the panic goes on in the caller. Work without neighbours needs no
+//! savepoint: what it wrote is the transaction. When the commit itself fails, or when SQLite gives the whole transaction
+//! up (a full disk can make it do so), everyone who took part gets the error.
+//!
+//! A group whose work is all [`Durability::Ordered`] is committed without an `fsync`. The log stays in order: the next
+//! commit that is synced brings it to the disk as well, so nothing later can survive a loss of power without it.
 //!
 //! The thread ends after the last handle was dropped and what was queued is done.
 
@@ -33,6 +37,24 @@ const MAX_QUEUED: usize = 1024;
 /// Every savepoint of ours begins with this, and callers' code may not touch such a one.
 const SAVEPOINT_PREFIX: &str = "postrider_";
 
+/// What a loss of power may do to work that was reported as done. A crash of the process loses neither.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Durability {
+    /// Nothing: it is on the disk.
+    Synced,
+    /// Undo it, together with all that came after. For claims and renewals: what they grant ends with the process anyway.
+    Ordered,
+}
+
+impl Durability {
+    const fn pragma(self) -> &'static str {
+        match self {
+            Self::Synced => "pragma synchronous = full",
+            Self::Ordered => "pragma synchronous = normal",
+        }
+    }
+}
+
 /// What work on the writer thread has at hand.
 pub(crate) struct Session {
     pub(crate) connection: Connection,
@@ -49,6 +71,9 @@ pub(crate) struct Session {
     mint: Mint,
     data_version: i64,
     callers_code_runs: Arc<AtomicBool>,
+    durability: Durability,
+    /// The work under way has the transaction for itself.
+    alone: bool,
 }
 
 impl Session {
@@ -73,6 +98,33 @@ impl Session {
         let result = catch_unwind(AssertUnwindSafe(|| code(self)));
         self.callers_code_runs.store(before, Ordering::SeqCst);
         result.unwrap_or_else(|panic| resume_unwind(panic))
+    }
+
+    /// Runs one piece of work of a group, so that nothing is left of it if it fails or panics.
+    fn run_in_group<T, E: From<StoreError>>(&mut self, work: impl FnOnce(&mut Self) -> Result<T, E>) -> Result<T, E> {
+        if !self.alone {
+            return self.in_savepoint(&Savepoint::WORK, work);
+        }
+        match catch_unwind(AssertUnwindSafe(|| work(self))) {
+            Ok(Ok(_)) if self.connection.is_autocommit() => Err(transaction_was_given_up().into()),
+            Ok(Ok(value)) => Ok(value),
+            Ok(Err(error)) => {
+                self.give_up();
+                Err(error)
+            }
+            Err(panic) => {
+                self.give_up();
+                resume_unwind(panic)
+            }
+        }
+    }
+
+    fn give_up(&self) {
+        if !self.connection.is_autocommit()
+            && let Err(error) = self.control("rollback")
+        {
+            tracing::error!(code = %error.code, message = %error.message, "a transaction could not be rolled back");
+        }
     }
 
     /// Runs work in a savepoint, which is kept if the work succeeds, and rolled back if it fails or panics.
@@ -119,7 +171,14 @@ impl Session {
     }
 
     /// Begins the transaction of a group, with a look at what other processes have done before it.
-    fn begin(&mut self) -> Result<(), StoreError> {
+    fn begin(&mut self, durability: Durability) -> Result<(), StoreError> {
+        if self.durability != durability {
+            // Not through `control`: a pragma that is prepared once takes effect once.
+            self.connection
+                .execute_batch(durability.pragma())
+                .map_err(|error| store_error("set how commits are synced", error))?;
+            self.durability = durability;
+        }
         self.control("begin immediate")?;
         self.look_for_foreign_commits().inspect_err(|_| {
             let _ = self.control("rollback");
@@ -172,6 +231,7 @@ enum Message {
 
 /// One piece of work: run in a group, answered after the group's commit.
 trait Job: Send {
+    fn durability(&self) -> Durability;
     fn run(&mut self, session: &mut Session);
     fn answer(self: Box<Self>, committed: Result<(), &StoreError>);
 }
@@ -179,6 +239,7 @@ trait Job: Send {
 type Outcome<T, E> = Result<Result<T, E>, Box<dyn Any + Send>>;
 
 struct Work<F, T, E> {
+    durability: Durability,
     to_do: Option<F>,
     outcome: Option<Outcome<T, E>>,
     reply: oneshot::Sender<Outcome<T, E>>,
@@ -190,10 +251,14 @@ where
     T: Send,
     E: From<StoreError> + Send,
 {
+    fn durability(&self) -> Durability {
+        self.durability
+    }
+
     fn run(&mut self, session: &mut Session) {
         let work = self.to_do.take().expect("work is run once");
         session.now = session.clock.now();
-        let run = AssertUnwindSafe(|| session.in_savepoint(&Savepoint::WORK, work));
+        let run = AssertUnwindSafe(|| session.run_in_group(work));
         self.outcome = Some(catch_unwind(run));
     }
 
@@ -233,6 +298,8 @@ impl Writer {
             mint: Mint::default(),
             data_version,
             callers_code_runs,
+            durability: Durability::Synced,
+            alone: false,
         };
         let (sender, mut receiver) = mpsc::channel(MAX_QUEUED);
         let thread = thread::Builder::new()
@@ -245,6 +312,7 @@ impl Writer {
     /// Runs `work` in a group, and returns what it returned after the group's commit.
     pub(crate) async fn write<T, E>(
         &self,
+        durability: Durability,
         work: impl FnOnce(&mut Session) -> Result<T, E> + Send + 'static,
     ) -> Result<T, E>
     where
@@ -252,7 +320,7 @@ impl Writer {
         E: From<StoreError> + Send + 'static,
     {
         let (reply, answer) = oneshot::channel();
-        self.send(Message::Work(Box::new(Work { to_do: Some(work), outcome: None, reply }))).await?;
+        self.send(Message::Work(Box::new(Work { durability, to_do: Some(work), outcome: None, reply }))).await?;
         match answer.await {
             Ok(Ok(result)) => result,
             Ok(Err(panic)) => resume_unwind(panic),
@@ -338,11 +406,14 @@ fn run(session: &mut Session, receiver: &mut mpsc::Receiver<Message>) {
 }
 
 fn run_group(session: &mut Session, group: Vec<Box<dyn Job>>) {
+    session.alone = group.len() == 1;
+    let is_synced = group.iter().any(|job| job.durability() == Durability::Synced);
+    let durability = if is_synced { Durability::Synced } else { Durability::Ordered };
     let mut ran: Vec<Box<dyn Job>> = Vec::with_capacity(group.len());
     let mut group = group.into_iter();
     while let Some(mut job) = group.next() {
         if session.connection.is_autocommit()
-            && let Err(error) = session.begin()
+            && let Err(error) = session.begin(durability)
         {
             // All of them: if each waited for a locked file by itself, the last would wait for very long.
             for job in std::iter::once(job).chain(group) {
