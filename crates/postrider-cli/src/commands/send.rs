@@ -2,7 +2,8 @@
 
 use clap::Args;
 use jiff::Timestamp;
-use postrider::{Enqueued, Event, Metadata, NewEvent};
+use postrider::{DeliveryStatus, Enqueued, Event, EventDelivery, EventId, Metadata, NewEvent};
+use serde::Serialize;
 
 use crate::commands::Context;
 use crate::config::Config;
@@ -71,11 +72,10 @@ pub(crate) async fn run(arguments: Arguments, context: &Context) -> Result<(), F
     let store = config.database.open(&config, preparation).await?;
     let enqueued = store.enqueue(vec![event]).await?;
     let enqueued = enqueued.first().expect("one event gives one result");
-    let id = enqueued.event_id();
-    let event = store.event(id).await?.ok_or_else(|| {
-        Failure::new(Exit::NotFound, "event_not_found", format!("{id} was stored, and is removed already by retention"))
-    })?;
-    tell(&event, matches!(enqueued, Enqueued::Duplicate { .. }), context)
+    // The event is stored. What is read now is only to tell of it, and a failure to read must not look like one to
+    // send: whoever sent it again would send it twice.
+    let read = store.event(enqueued.event_id()).await.ok().flatten();
+    tell(&Sent::new(enqueued, &arguments.event_type, read), context)
 }
 
 fn describe(arguments: &Arguments) -> Result<NewEvent, Failure> {
@@ -117,24 +117,73 @@ fn require_signing_secret(arguments: &Arguments, config: &Config) -> Result<(), 
     ))
 }
 
-fn tell(event: &Event, duplicate: bool, context: &Context) -> Result<(), Failure> {
-    if context.output.json {
-        return context.output.document(&serde_json::json!({
-            "id": event.id,
-            "type": event.event_type,
-            "created_at": event.created_at,
-            "duplicate": duplicate,
-            "deliveries": event.deliveries,
-        }));
+/// What there is to tell of an event that is stored.
+#[derive(Debug, Serialize)]
+struct Sent {
+    id: EventId,
+    #[serde(rename = "type")]
+    event_type: String,
+    /// None if it could not be read back.
+    created_at: Option<Timestamp>,
+    duplicate: bool,
+    deliveries: Vec<EventDelivery>,
+}
+
+impl Sent {
+    /// As it was read back, or else as it was written.
+    fn new(enqueued: &Enqueued, event_type: &str, read: Option<Event>) -> Self {
+        let created_at = read.as_ref().map(|event| event.created_at);
+        let written = || {
+            let deliveries = enqueued.deliveries().iter().map(|delivery| EventDelivery {
+                id: delivery.id,
+                destination_url: delivery.destination_url.clone(),
+                status: DeliveryStatus::Pending,
+            });
+            deliveries.collect()
+        };
+        Self {
+            id: enqueued.event_id(),
+            event_type: event_type.to_owned(),
+            created_at,
+            duplicate: matches!(enqueued, Enqueued::Duplicate { .. }),
+            deliveries: read.map_or_else(written, |event| event.deliveries),
+        }
     }
-    let note = if duplicate { "  (sent before under this idempotency key; nothing new was stored)" } else { "" };
-    context.output.line(format!("event     {}  {}{note}", event.id, event.event_type))?;
-    for delivery in &event.deliveries {
+}
+
+fn tell(sent: &Sent, context: &Context) -> Result<(), Failure> {
+    if context.output.json {
+        return context.output.document(sent);
+    }
+    let note = if sent.duplicate { "  (sent before under this idempotency key; nothing new was stored)" } else { "" };
+    context.output.line(format!("event     {}  {}{note}", sent.id, sent.event_type))?;
+    for delivery in &sent.deliveries {
         let destination = output::plain(&delivery.destination_url, 200);
         context.output.line(format!("delivery  {}  {}  {destination}", delivery.id, delivery.status))?;
     }
-    if event.deliveries.is_empty() {
+    if sent.deliveries.is_empty() && sent.created_at.is_some() {
         context.output.line("no delivery: no endpoint takes this type; name a destination with --to")?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use postrider::{DeliveryId, EnqueuedDelivery};
+    use uuid::Uuid;
+
+    use super::*;
+
+    #[test]
+    fn what_is_stored_is_told_also_if_it_cannot_be_read_back() {
+        let (event_id, id) = (EventId::from_uuid(Uuid::now_v7()), DeliveryId::from_uuid(Uuid::now_v7()));
+        let destination_url = "https://hooks.example.com/".to_owned();
+        let deliveries = vec![EnqueuedDelivery { id, destination_url: destination_url.clone(), endpoint_id: None }];
+        let sent = Sent::new(&Enqueued::New { event_id, deliveries }, "a.b", None);
+        assert_eq!((sent.id, sent.event_type.as_str(), sent.duplicate), (event_id, "a.b", false));
+        let status = DeliveryStatus::Pending;
+        assert_eq!(sent.deliveries, [EventDelivery { id, destination_url, status }]);
+        let again = Sent::new(&Enqueued::Duplicate { event_id }, "a.b", None);
+        assert!(again.duplicate && again.deliveries.is_empty());
+    }
 }

@@ -21,7 +21,8 @@ type Answer = fn(earlier: usize) -> u16;
 #[derive(Default)]
 struct State {
     requests: Vec<Request>,
-    open: bool,
+    /// How often a delivery may have been asked for before, for a request to be answered.
+    open: usize,
 }
 
 struct Shared {
@@ -60,7 +61,12 @@ impl Gate {
 
     /// Answers what is held, and everything that comes later at once.
     pub(crate) fn open(&self) {
-        self.shared.state.lock().unwrap().open = true;
+        self.open_for(usize::MAX);
+    }
+
+    /// The same, but only for the first so many requests of each delivery.
+    pub(crate) fn open_for(&self, first: usize) {
+        self.shared.state.lock().unwrap().open = first;
         self.shared.changed.notify_all();
     }
 
@@ -120,7 +126,7 @@ impl Shared {
         let earlier = state.requests.iter().filter(|other| other.delivery == request.delivery).count();
         state.requests.push(request);
         self.changed.notify_all();
-        while !state.open {
+        while earlier >= state.open {
             state = self.changed.wait(state).unwrap();
         }
         (self.answer)(earlier)
