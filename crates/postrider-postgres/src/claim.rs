@@ -9,8 +9,9 @@ use postrider::{DeliveryId, Endpoint, EndpointId, EventId, Lease, LeaseToken};
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use crate::error::{Result, store_error};
+use crate::error::Result;
 use crate::floors::Look;
+use crate::lent::Lent;
 use crate::values::{Columns as _, int, micros};
 use crate::{PostgresStore, endpoints};
 
@@ -33,10 +34,9 @@ impl PostgresStore {
     async fn claim_once(&self, request: &ClaimRequest, look: &Look) -> Result<Claimed> {
         // More lanes than free slots would leave some of them looked at without their turn.
         let lanes = request.limit.clamp(1, MAX_LANES);
-        let failed = || store_error("claiming");
-        let mut connection = self.pool().acquire().await.map_err(failed())?;
+        let lent = Lent::from(self.pool(), "claiming").await?;
         let began = Instant::now();
-        let rows = sqlx::query(include_str!("../sql/claim.sql"))
+        let query = sqlx::query(include_str!("../sql/claim.sql"))
             .bind(self.now())
             .bind(request.worker.as_str())
             .bind(micros(request.lease))
@@ -49,11 +49,8 @@ impl PostgresStore {
             .bind(MAX_VISITS)
             .bind(&look.lanes)
             .bind(&look.positions)
-            .bind(look.observe)
-            .fetch_all(&mut *connection)
-            .await
-            .map_err(failed())?;
-        drop(connection);
+            .bind(look.observe);
+        let rows = lent.rows(query).await?;
         let head = rows.first().expect("a claim always has a row that says where it ended");
         let at = head.instant("at")?;
         let complete: bool = head.value("complete")?;

@@ -6,17 +6,14 @@ use sqlx::PgPool;
 use sqlx::postgres::PgRow;
 use uuid::Uuid;
 
-use crate::PostgresStore;
 use crate::error::{Result, damaged, store_error};
 use crate::values::{Columns as _, int, text};
+use crate::{PostgresStore, lent};
 
 /// The endpoints with these ids.
 pub(crate) async fn read(pool: &PgPool, ids: &[Uuid]) -> Result<Vec<Endpoint>> {
-    let rows = sqlx::query(include_str!("../sql/endpoints.sql"))
-        .bind(ids)
-        .fetch_all(pool)
-        .await
-        .map_err(store_error("reading endpoints"))?;
+    let query = sqlx::query(include_str!("../sql/endpoints.sql")).bind(ids);
+    let rows = lent::rows(pool, "reading endpoints", query).await?;
     rows.iter().map(endpoint).collect()
 }
 

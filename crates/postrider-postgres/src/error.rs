@@ -55,7 +55,10 @@ fn code_of_state(state: &str) -> StoreErrorCode {
         "40001" | "40P01" => StoreErrorCode::Conflict,
         // A table, schema, column or function that is not there.
         "42P01" | "3F000" | "42703" | "42883" => StoreErrorCode::Schema,
-        _ if state.starts_with("08") => StoreErrorCode::Unavailable,
+        // A database that is not there, or a role or password that is not accepted: nothing of ours is broken, and an
+        // operator who mends it need not restart anybody.
+        "3D000" => StoreErrorCode::Unavailable,
+        _ if state.starts_with("08") || state.starts_with("28") => StoreErrorCode::Unavailable,
         _ => StoreErrorCode::Internal,
     }
 }
@@ -75,6 +78,8 @@ mod tests {
             ("08006", StoreErrorCode::Unavailable),
             ("57P01", StoreErrorCode::Unavailable),
             ("57P03", StoreErrorCode::Unavailable),
+            ("28P01", StoreErrorCode::Unavailable),
+            ("3D000", StoreErrorCode::Unavailable),
             ("53300", StoreErrorCode::Busy),
             ("53100", StoreErrorCode::Full),
             ("40001", StoreErrorCode::Conflict),

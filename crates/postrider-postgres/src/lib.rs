@@ -12,9 +12,9 @@
 //!
 //! # Connections
 //!
-//! [`PostgresStore::connect`] keeps three small pools: one for the work, one of a single connection for heartbeats (so
-//! that a lease is renewed however busy the others are), and one of a single connection that listens for wake-ups and
-//! exists only once somebody waits.
+//! [`PostgresStore::connect`] keeps a pool for the work, a connection for heartbeats (so that a lease is renewed however
+//! busy the others are), and one that listens for wake-ups and exists only once somebody waits. What a dispatcher asks is
+//! answered within a deadline, also over a connection that went dead without a word.
 
 mod browse;
 mod claim;
@@ -23,6 +23,7 @@ mod enqueue;
 mod error;
 mod feed;
 mod floors;
+mod lent;
 mod migrate;
 mod operate;
 mod settle;
@@ -44,6 +45,7 @@ use sqlx::{ConnectOptions as _, Connection as _, PgPool};
 
 use crate::error::Result;
 use crate::floors::Floors;
+use crate::lent::Heartbeats;
 use crate::values::Instant;
 use crate::wake::Wake;
 
@@ -68,7 +70,7 @@ pub struct PostgresStore {
 
 struct Shared {
     pool: PgPool,
-    heartbeats: PgPool,
+    heartbeats: Heartbeats,
     wake: Wake,
     floors: Floors,
     frozen_clock: RwLock<Option<Timestamp>>,
@@ -119,7 +121,7 @@ impl PostgresStore {
     }
 
     fn on(pool: PgPool, options: &PgConnectOptions) -> Self {
-        let heartbeats = pool_of(1).connect_lazy_with(options.clone());
+        let heartbeats = Heartbeats::new(options.clone());
         let wake = Wake::new(pool_of(1).idle_timeout(None).max_lifetime(None).connect_lazy_with(options.clone()));
         let shared = Shared { pool, heartbeats, wake, floors: Floors::default(), frozen_clock: RwLock::new(None) };
         Self { shared: Arc::new(shared), admission: Arc::new(Admission::default()) }

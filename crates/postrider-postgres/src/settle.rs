@@ -8,9 +8,9 @@ use postrider::{DeliveryId, Lease, LeaseToken, Verdict, WorkerId};
 use sqlx::postgres::PgRow;
 use uuid::Uuid;
 
-use crate::PostgresStore;
-use crate::error::{Result, store_error};
+use crate::error::Result;
 use crate::values::{Columns as _, count, int, micros, text};
+use crate::{PostgresStore, lent};
 
 fn ids(leases: &[Lease]) -> Vec<Uuid> {
     leases.iter().map(|lease| lease.delivery_id.as_uuid()).collect()
@@ -39,15 +39,13 @@ impl PostgresStore {
         if leases.is_empty() {
             return Ok(Vec::new());
         }
-        let rows = sqlx::query(include_str!("../sql/renew.sql"))
+        let query = sqlx::query(include_str!("../sql/renew.sql"))
             .bind(self.now())
             .bind(worker.as_str())
             .bind(ids(leases))
             .bind(tokens(leases))
-            .bind(micros(lease))
-            .fetch_all(&self.shared.heartbeats)
-            .await
-            .map_err(store_error("renewing leases"))?;
+            .bind(micros(lease));
+        let rows = self.shared.heartbeats.rows("renewing leases", query).await?;
         let renewed = |row: &PgRow| {
             let delivery_id = DeliveryId::from_uuid(row.value("delivery_id")?);
             Ok(Lease { delivery_id, token: LeaseToken(row.value("token")?) })
@@ -66,7 +64,7 @@ impl PostgresStore {
             Verdict::Dead => ("dead", None),
         };
         let attempts = || settles.iter().map(|settle| &settle.attempt);
-        let applied = sqlx::query(include_str!("../sql/settle.sql"))
+        let query = sqlx::query(include_str!("../sql/settle.sql"))
             .bind(self.now())
             .bind(worker.as_str())
             .bind(ids(&leases))
@@ -79,10 +77,8 @@ impl PostgresStore {
             .bind(attempts().map(|attempt| micros(attempt.started_ago)).collect::<Vec<_>>())
             .bind(attempts().map(|attempt| attempt.response_excerpt.as_deref().map(text)).collect::<Vec<_>>())
             .bind(attempts().map(|attempt| attempt.error_detail.as_deref().map(text)).collect::<Vec<_>>())
-            .bind(settles.iter().map(|settle| settle.disable_endpoint).collect::<Vec<_>>())
-            .fetch_all(self.pool())
-            .await
-            .map_err(store_error("settling"))?;
+            .bind(settles.iter().map(|settle| settle.disable_endpoint).collect::<Vec<_>>());
+        let applied = lent::rows(self.pool(), "settling", query).await?;
         let mut settlements = vec![Settlement::LeaseLost; settles.len()];
         for row in &applied {
             settlements[index_of(row)?] = Settlement::Applied;
@@ -97,12 +93,8 @@ impl PostgresStore {
         let unapplied: Vec<usize> =
             (0..leases.len()).filter(|&index| settlements[index] == Settlement::LeaseLost).collect();
         let asked: Vec<Lease> = unapplied.iter().map(|&index| leases[index]).collect();
-        let rows = sqlx::query(include_str!("../sql/settle_earlier.sql"))
-            .bind(ids(&asked))
-            .bind(tokens(&asked))
-            .fetch_all(self.pool())
-            .await
-            .map_err(store_error("settling"))?;
+        let query = sqlx::query(include_str!("../sql/settle_earlier.sql")).bind(ids(&asked)).bind(tokens(&asked));
+        let rows = lent::rows(self.pool(), "settling", query).await?;
         for row in &rows {
             settlements[unapplied[index_of(row)?]] = Settlement::AppliedEarlier;
         }
@@ -113,34 +105,24 @@ impl PostgresStore {
         if leases.is_empty() {
             return Ok(0);
         }
-        let row = sqlx::query(include_str!("../sql/release.sql"))
+        let query = sqlx::query(include_str!("../sql/release.sql"))
             .bind(worker.as_str())
             .bind(ids(leases))
-            .bind(tokens(leases))
-            .fetch_one(self.pool())
-            .await
-            .map_err(store_error("releasing leases"))?;
+            .bind(tokens(leases));
+        let row = lent::row(self.pool(), "releasing leases", query).await?;
         count(row.value("released")?)
     }
 
     pub(crate) async fn recover_expired(&self, limit: u32, max_abandoned: u32) -> Result<Recovered> {
-        let row = sqlx::query(include_str!("../sql/recover.sql"))
-            .bind(self.now())
-            .bind(int(limit))
-            .bind(int(max_abandoned))
-            .fetch_one(self.pool())
-            .await
-            .map_err(store_error("recovering expired leases"))?;
+        let query =
+            sqlx::query(include_str!("../sql/recover.sql")).bind(self.now()).bind(int(limit)).bind(int(max_abandoned));
+        let row = lent::row(self.pool(), "recovering expired leases", query).await?;
         Ok(Recovered { returned: count(row.value("returned")?)?, dead: count(row.value("dead")?)? })
     }
 
     pub(crate) async fn promote_due(&self, limit: u32) -> Result<Promoted> {
-        let row = sqlx::query(include_str!("../sql/promote.sql"))
-            .bind(self.now())
-            .bind(int(limit))
-            .fetch_one(self.pool())
-            .await
-            .map_err(store_error("promoting scheduled deliveries"))?;
+        let query = sqlx::query(include_str!("../sql/promote.sql")).bind(self.now()).bind(int(limit));
+        let row = lent::row(self.pool(), "promoting scheduled deliveries", query).await?;
         let next: Option<i64> = row.value("next_due_in")?;
         let next_due_in = next.map(|micros| Duration::from_micros(u64::try_from(micros).unwrap_or_default()));
         Ok(Promoted { ready: count(row.value("ready")?)?, next_due_in })
