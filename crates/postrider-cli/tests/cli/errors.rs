@@ -123,6 +123,19 @@ fn a_database_that_is_not_there_is_exit_code_5() {
 }
 
 #[test]
+fn a_database_or_a_role_that_a_server_does_not_know_is_exit_code_5() {
+    let server = std::env::var("POSTRIDER_TEST_POSTGRES").expect("POSTRIDER_TEST_POSTGRES names a server for tests");
+    let mut absent: url::Url = server.parse().unwrap();
+    absent.set_path("/postrider_has_no_such_database");
+    let mut unknown: url::Url = server.parse().unwrap();
+    unknown.set_username("postrider_has_no_such_role").unwrap();
+    for (url, name) in [(absent, "postrider_has_no_such_database"), (unknown, "postrider_has_no_such_role")] {
+        let done = Workplace::new().run(["send", "a.b", "--database", url.as_str()]).fails(5, "store_unavailable");
+        assert!(done.stderr.contains(&format!("\"{name}\" does not exist")), "{done:?}");
+    }
+}
+
+#[test]
 fn a_reader_that_goes_away_is_no_panic() {
     use std::process::Stdio;
     let workplace = Workplace::new();
