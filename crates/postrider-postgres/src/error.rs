@@ -50,14 +50,12 @@ fn code_of_state(state: &str) -> StoreErrorCode {
         // Too many connections; out of memory; a lock or a statement that took too long.
         "53300" | "53200" | "55P03" | "57014" => StoreErrorCode::Busy,
         "53100" => StoreErrorCode::Full,
-        // A server that ends, crashed or is starting; a standby that takes no writes.
-        "57P01" | "57P02" | "57P03" | "57P05" | "25006" => StoreErrorCode::Unavailable,
+        // A server that ends, crashed or is starting; a standby that takes no writes; a database that is not there.
+        "57P01" | "57P02" | "57P03" | "57P05" | "25006" | "3D000" => StoreErrorCode::Unavailable,
         "40001" | "40P01" => StoreErrorCode::Conflict,
         // A table, schema, column or function that is not there.
         "42P01" | "3F000" | "42703" | "42883" => StoreErrorCode::Schema,
-        // A database that is not there, or a role or password that is not accepted: nothing of ours is broken, and an
-        // operator who mends it need not restart anybody.
-        "3D000" => StoreErrorCode::Unavailable,
+        // A connection that broke; a role or a password that is not accepted, which an operator mends while we wait.
         _ if state.starts_with("08") || state.starts_with("28") => StoreErrorCode::Unavailable,
         _ => StoreErrorCode::Internal,
     }
