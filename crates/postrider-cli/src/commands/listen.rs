@@ -102,7 +102,13 @@ fn tell_start(url: &str, verifies: bool, output: Output) -> Result<(), Failure> 
         output
             .line("no secret is set, so signatures are not verified; --secret or POSTRIDER_SIGNING_SECRET sets one")?;
     }
-    output.line("send to it, in other terminals:")?;
+    if verifies {
+        output.line("send to it, in other terminals with the same POSTRIDER_SIGNING_SECRET:")?;
+    } else {
+        // Nothing is ever sent unsigned, whether or not this receiver looks.
+        output.line("send to it, in other terminals:")?;
+        output.line("  export POSTRIDER_SIGNING_SECRET=$(postrider sign --new-secret)")?;
+    }
     output.line(format!("  postrider send example.sent --to {url} --allowed-networks 127.0.0.0/8"))?;
     output.line("  postrider dispatch --allowed-networks 127.0.0.0/8")
 }

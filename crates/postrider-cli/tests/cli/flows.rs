@@ -412,3 +412,21 @@ fn until_idle_waits_for_what_is_in_flight() {
     let report = dispatch_until_idle(&workplace, &["--drain-timeout", "0s"]);
     assert_eq!((&report["delivered"], &report["released"]), (&1.into(), &0.into()), "{report}");
 }
+
+/// The README and the receiver itself tell newcomers what to type.
+#[test]
+fn what_the_receiver_says_to_type_works_as_it_stands() {
+    let with_secret = Workplace::ready_to_send();
+    let without = Workplace::new();
+    for (workplace, verification) in [(&with_secret, "verified"), (&without, "unchecked")] {
+        let listening = workplace.start(["listen", "--port", "0"]);
+        listening.line("the last of what it says", |line| line.starts_with("  postrider dispatch"));
+        let said = listening.text();
+        let script: Vec<&str> = said.lines().filter_map(|line| line.strip_prefix("  ")).collect();
+        let script = format!("set -e\n{} --until-idle\n", script.join("\n"));
+        let done = workplace.shell(&script);
+        assert_eq!(done.code, Some(0), "{script}{done:?}");
+        assert!(done.stdout.contains("1 delivered"), "{script}{done:?}");
+        listening.line("the arrival", |line| line.contains("example.sent") && line.contains(verification));
+    }
+}

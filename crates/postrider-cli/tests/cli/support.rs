@@ -88,6 +88,18 @@ impl Workplace {
         Done { code, stdout: stdout.join().unwrap(), stderr: stderr.join().unwrap() }
     }
 
+    /// Runs a script of a shell that finds the binary on its path.
+    pub(crate) fn shell(&self, script: &str) -> Done {
+        let mut command = Command::new("sh");
+        let binary = Path::new(env!("CARGO_BIN_EXE_postrider")).parent().unwrap();
+        command.args(["-c", script]).current_dir(self.path()).env_clear().stdin(Stdio::null());
+        command.env("PATH", format!("{}:/usr/bin:/bin", binary.display()));
+        command.envs(self.variables.iter().map(|(name, value)| (name, value)));
+        let output = command.output().expect("there is a shell");
+        let text = |bytes| String::from_utf8(bytes).expect("everything printed is UTF-8");
+        Done { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
+    }
+
     /// Runs a command that prints JSON, and succeeds.
     pub(crate) fn json<'a>(&self, arguments: impl IntoIterator<Item = &'a str>) -> Value {
         let arguments: Vec<&str> = arguments.into_iter().chain(["--json"]).collect();
