@@ -40,6 +40,8 @@ pub enum Fault {
     LoseAnswer,
     /// It never returns, and never takes effect.
     Hang,
+    /// The store itself is at fault.
+    Panic,
     /// It takes effect at once, and the answer comes this much later.
     DelayAnswer(Duration),
 }
@@ -150,6 +152,7 @@ impl FaultyStore {
                 Err(StoreError::new(StoreErrorCode::Unavailable, "the answer was lost"))
             }
             Some(Fault::Hang) => std::future::pending().await,
+            Some(Fault::Panic) => panic!("a fault of the store's own"),
         }
     }
 }

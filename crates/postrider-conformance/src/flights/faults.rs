@@ -100,3 +100,19 @@ pub async fn one_result_that_cannot_be_settled_does_not_hold_up_the_others(t: &T
         "its lease is left to expire, and counts as abandoned then"
     );
 }
+
+pub async fn a_dispatcher_does_not_go_on_without_one_of_its_parts(t: &Trial) {
+    let receiver = Receiver::start(|_, number| if number == 1 { Answer::never() } else { Answer::status(200) }).await;
+    let mut ids = Vec::new();
+    for (call, name) in [(Call::Renew, "w1"), (Call::Settle, "w2"), (Call::Tend, "w3")] {
+        ids.extend(enqueue_for(t, &receiver, 1).await);
+        let wire = FaultyStore::new(Arc::clone(&t.store));
+        wire.inject(call, Fault::Panic, 1);
+        let store = wire.clone() as Arc<dyn Store>;
+        Running::start(dispatcher(&store, name).lease(Duration::from_millis(300))).panics().await;
+    }
+    // Whoever comes after it finds everything.
+    let running = Running::start(dispatcher(&t.store, "w4"));
+    all_become(t, &ids, DeliveryStatus::Delivered).await;
+    running.stop().await;
+}

@@ -106,6 +106,12 @@ impl Running {
         within("the dispatcher to stop", PATIENCE, self.task).await.unwrap().unwrap()
     }
 
+    /// Waits until it has ended by itself, which only a panic makes it do.
+    pub async fn panics(self) {
+        let ended = within("the dispatcher to end", PATIENCE, self.task).await;
+        assert!(ended.unwrap_err().is_panic());
+    }
+
     /// Ends it at once, as a crash would: nothing is settled, nothing is given back.
     pub async fn crash(self) {
         self.task.abort();
@@ -168,6 +174,7 @@ macro_rules! flights {
             p25_while_the_store_is_away_nothing_is_lost_and_then_everything_goes_on,
             a_renewal_that_fails_once_does_no_harm,
             one_result_that_cannot_be_settled_does_not_hold_up_the_others,
+            a_dispatcher_does_not_go_on_without_one_of_its_parts,
         ]);
         $crate::flight_theme!($open, told: [
             announcements_reach_a_subscriber_here_and_one_elsewhere,

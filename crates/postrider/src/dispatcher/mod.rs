@@ -162,7 +162,7 @@ impl Dispatcher {
         let mut parts = JoinSet::new();
         parts.spawn(heartbeat::run(Arc::clone(&shared)));
         parts.spawn(tender::run(Arc::clone(&shared)));
-        let settler = tokio::spawn(settler::run(Arc::clone(&shared), settler_inbox));
+        let mut settler = tokio::spawn(settler::run(Arc::clone(&shared), settler_inbox));
 
         let mut flights = JoinSet::new();
         let (stop, stopping) = watch::channel(false);
@@ -173,6 +173,9 @@ impl Dispatcher {
             tokio::select! {
                 () = &mut claiming => unreachable!("the claim loop ends when it is told to"),
                 () = shutdown => {}
+                // Without its heartbeat or its settler it would go on claiming what it cannot keep.
+                Some(ended) = parts.join_next() => ended.expect("the parts of a dispatcher do not panic"),
+                ended = &mut settler => ended.expect("the settler does not panic"),
             }
             tracing::info!(
                 worker_id = %shared.settings.worker,
