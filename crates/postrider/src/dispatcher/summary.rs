@@ -35,6 +35,8 @@ pub struct Totals {
     pub latency_sum: Duration,
     /// The longest attempt.
     pub latency_max: Duration,
+    /// The longest attempt that no summary has told of yet. A maximum cannot be taken apart by subtraction.
+    pub(crate) latency_max_untold: Duration,
 }
 
 impl Totals {
@@ -59,6 +61,7 @@ impl Totals {
         }
         self.latency_sum += took;
         self.latency_max = self.latency_max.max(took);
+        self.latency_max_untold = self.latency_max_untold.max(took);
     }
 
     pub(crate) fn settled(&mut self, verdict: Verdict) {
@@ -84,7 +87,8 @@ impl Totals {
             responses_5xx: self.responses_5xx - earlier.responses_5xx,
             network_failures: self.network_failures - earlier.network_failures,
             latency_sum: self.latency_sum.saturating_sub(earlier.latency_sum),
-            latency_max: self.latency_max,
+            latency_max: self.latency_max_untold,
+            latency_max_untold: Duration::ZERO,
         }
     }
 }
@@ -115,7 +119,7 @@ impl Periods {
             return None;
         }
         self.began = None;
-        totals.latency_max = Duration::ZERO;
+        totals.latency_max_untold = Duration::ZERO;
         self.told = *totals;
         Some((period, now - began))
     }
@@ -146,5 +150,7 @@ mod tests {
         assert_eq!(periods.observe(&mut totals, false, start + Duration::from_secs(4)), None);
         let (told, _) = periods.observe(&mut totals, false, start + Duration::from_secs(65)).unwrap();
         assert_eq!(told.claimed, 7, "a long period is told every minute, each time what is new");
+        assert_eq!(told.latency_max, Duration::ZERO, "the long attempt belongs to the period before");
+        assert_eq!(totals.latency_max, Duration::from_millis(40), "and to the dispatcher's whole life");
     }
 }
