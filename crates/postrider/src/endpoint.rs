@@ -165,9 +165,9 @@ pub struct Endpoint {
     pub created_at: Timestamp,
 }
 
-/// [`EndpointSettings`] as stores keep them: one JSON text, the same in every dialect.
+/// [`EndpointSettings`] as stores keep them: one JSON text, the same in every dialect. A field that is not known was written
+/// by a newer program beside this one, which must not keep this one from claiming.
 #[derive(Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 struct StoredSettings {
     #[serde(default)]
     secrets: Vec<String>,
@@ -255,5 +255,7 @@ mod tests {
         };
         assert_eq!(EndpointSettings::from_stored(&settings.to_stored()).unwrap(), settings);
         assert_eq!(EndpointSettings::from_stored("{}").unwrap(), EndpointSettings::default());
+        let newer = r#"{"description":"known","invented_later":true}"#;
+        assert_eq!(EndpointSettings::from_stored(newer).unwrap().description, "known");
     }
 }

@@ -25,6 +25,7 @@
 //! monotonic and local; they only stop this process from starting work that it might no longer be entitled to.
 
 mod builder;
+mod claim_loop;
 mod flight;
 mod heartbeat;
 mod held;
@@ -36,7 +37,7 @@ mod tender;
 use std::future::Future;
 use std::pin::pin;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
@@ -46,15 +47,11 @@ pub use builder::{DispatcherBuilder, InvalidDispatcher};
 pub use summary::Totals;
 
 use crate::lease::{Lease, WorkerId};
-use crate::store::{Claim, ClaimRequest, Claimed, Lane, Settle, Store, StoreError};
+use crate::store::{Store, StoreError};
 use crate::transport::Transport;
 use builder::Settings;
-use flight::Flight;
-use held::{Granted, HeldLeases, RenewalEnd};
-use summary::Periods;
-
-/// How many deliveries one claim takes at most: enough to spread the cost of the statement, little enough to be quick.
-const MAX_CLAIM: u32 = 200;
+use claim_loop::ClaimLoop;
+use held::{HeldLeases, RenewalEnd};
 
 /// How long a store may take for the last calls of a dispatcher that stops.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -199,7 +196,7 @@ impl Dispatcher {
         }
         parts.shutdown().await;
         let totals = shared.totals();
-        tell_summary("dispatcher stopped", &totals, None);
+        summary::tell("dispatcher stopped", &totals, None);
         Ok(totals)
     }
 }
@@ -245,185 +242,6 @@ async fn release(shared: &Shared, leases: &[Lease]) {
             tracing::warn!(leases = leases.len(), "the store did not take the leases back in time, they will expire");
         }
     }
-}
-
-/// Claims and launches, until it is told to stop.
-struct ClaimLoop {
-    shared: Arc<Shared>,
-    results: mpsc::Sender<Settle>,
-    stopping: watch::Receiver<bool>,
-    cursor: Option<Lane>,
-    /// How often claims have passed the end of the lanes since one found something.
-    empty_passes: u32,
-    backoff: Backoff,
-    periods: Periods,
-}
-
-impl ClaimLoop {
-    fn new(shared: Arc<Shared>, results: mpsc::Sender<Settle>, stopping: watch::Receiver<bool>) -> Self {
-        let (backoff, periods) = (Backoff::new(), Periods::new());
-        Self { shared, results, stopping, cursor: None, empty_passes: 0, backoff, periods }
-    }
-
-    fn is_stopping(&self) -> bool {
-        *self.stopping.borrow()
-    }
-
-    /// Waits for something, but not beyond being told to stop.
-    async fn unless_stopping(&self, something: impl Future<Output = ()>) {
-        let mut stopping = self.stopping.clone();
-        tokio::select! {
-            () = something => {}
-            // A sender that is gone means the same.
-            _ = stopping.wait_for(|stopping| *stopping) => {}
-        }
-    }
-
-    async fn run(&mut self, flights: &mut JoinSet<()>) {
-        while !self.is_stopping() {
-            while flights.try_join_next().is_some() {}
-            let limit = self.shared.held.free_slots().min(MAX_CLAIM);
-            if limit == 0 {
-                self.tell_period(false);
-                self.unless_stopping(self.shared.held.freed()).await;
-                continue;
-            }
-            let asked_at = Instant::now();
-            let in_flight = self.shared.held.in_flight_by_lane();
-            match self.claim(limit, in_flight.clone()).await {
-                Ok(claimed) if self.is_stopping() => {
-                    self.shared.count(|totals| totals.claimed += claimed.claims.len() as u64);
-                    let leases: Vec<Lease> = claimed.claims.iter().map(|claim| claim.lease).collect();
-                    release(&self.shared, &leases).await;
-                }
-                Ok(claimed) => {
-                    self.backoff.reset();
-                    let full = claimed.claims.len() >= limit as usize;
-                    let saw_every_lane = self.saw_every_lane(&claimed);
-                    self.cursor.clone_from(&claimed.cursor);
-                    self.launch(claimed, asked_at, &in_flight, flights);
-                    if saw_every_lane && !full {
-                        self.rest().await;
-                    }
-                }
-                Err(error) => {
-                    self.shared.store_failed("claim", &error);
-                    let wait = self.backoff.next();
-                    self.unless_stopping(tokio::time::sleep(wait)).await;
-                }
-            }
-        }
-    }
-
-    /// Whether this claim, or those before it together with it, came to every lane.
-    ///
-    /// A claim that began in the middle says nothing about the lanes before it. But where many lanes have nothing to give,
-    /// because their endpoints are paused or their slots are taken, no single claim gets through them. Then it takes
-    /// two passes of the end without anything found: all lanes lie between them.
-    fn saw_every_lane(&mut self, claimed: &Claimed) -> bool {
-        if self.cursor.is_none() && claimed.cursor.is_none() {
-            self.empty_passes = 0;
-            return true;
-        }
-        let passed_the_end = match (&self.cursor, &claimed.cursor) {
-            (_, None) => true,
-            (None, Some(_)) => false,
-            (Some(before), Some(after)) => after <= before,
-        };
-        if !claimed.claims.is_empty() {
-            self.empty_passes = 0;
-        } else if passed_the_end {
-            self.empty_passes += 1;
-        }
-        if self.empty_passes < 2 {
-            return false;
-        }
-        self.empty_passes = 0;
-        true
-    }
-
-    async fn claim(&self, limit: u32, in_flight: Vec<(Lane, u32)>) -> Result<Claimed, StoreError> {
-        let settings = &self.shared.settings;
-        let request = ClaimRequest {
-            worker: settings.worker.clone(),
-            lease: settings.term.lease(),
-            limit,
-            lane_limit: settings.max_in_flight_per_destination,
-            in_flight,
-            after: self.cursor.clone(),
-        };
-        self.shared.store.claim(&request).await
-    }
-
-    /// Registers the leases of a whole batch, then starts its attempts.
-    fn launch(&self, claimed: Claimed, asked_at: Instant, in_flight: &[(Lane, u32)], flights: &mut JoinSet<()>) {
-        let Claimed { claims, at, .. } = claimed;
-        self.shared.count(|totals| totals.claimed += claims.len() as u64);
-        let answered_at = Instant::now();
-        self.shared.held.add(claims.iter().map(|claim| self.grant(claim, asked_at)), in_flight);
-        for claim in claims {
-            let shared = Arc::clone(&self.shared);
-            flights.spawn(Flight::new(shared, claim, at, answered_at).run(self.results.clone()));
-        }
-    }
-
-    fn grant(&self, claim: &Claim, asked_at: Instant) -> Granted {
-        let settings = &self.shared.settings;
-        let own_limit = claim.endpoint.as_ref().and_then(|endpoint| endpoint.settings.max_in_flight);
-        let lane_limit = own_limit.map_or(u32::MAX, u32::from).min(settings.max_in_flight_per_destination);
-        let lease = settings.term.lease();
-        Granted {
-            lease: claim.lease,
-            lane: claim.lane.clone(),
-            lane_limit,
-            safe_until: asked_at + lease,
-            // An attempt ends by its timeout; one more lease is for its settle.
-            hard_deadline: asked_at + request::timeout(claim, settings) + lease,
-        }
-    }
-
-    /// Waits until there may be something to claim.
-    async fn rest(&mut self) {
-        self.tell_period(self.shared.held.len() == 0);
-        let poll_interval = self.shared.settings.poll_interval;
-        self.unless_stopping(async {
-            tokio::select! {
-                () = self.shared.store.wait_ready(poll_interval) => {}
-                () = self.shared.ready.notified() => {}
-                () = self.shared.held.freed() => {}
-            }
-        })
-        .await;
-    }
-
-    fn tell_period(&mut self, idle: bool) {
-        let mut told = None;
-        self.shared.count(|totals| told = self.periods.observe(totals, idle, Instant::now()));
-        if let Some((period, length)) = told {
-            tell_summary("dispatched", &period, Some(length));
-        }
-    }
-}
-
-fn tell_summary(message: &str, totals: &Totals, length: Option<Duration>) {
-    tracing::info!(
-        claimed = totals.claimed,
-        delivered = totals.delivered,
-        retried = totals.retried,
-        dead = totals.dead,
-        lost = totals.lost,
-        released = totals.released,
-        errors = totals.errors,
-        responses_2xx = totals.responses_2xx,
-        responses_3xx = totals.responses_3xx,
-        responses_4xx = totals.responses_4xx,
-        responses_5xx = totals.responses_5xx,
-        network_failures = totals.network_failures,
-        latency_mean_ms = totals.latency_mean().as_secs_f64() * 1000.0,
-        latency_max_ms = totals.latency_max.as_secs_f64() * 1000.0,
-        period_ms = length.map(|length| length.as_secs_f64() * 1000.0),
-        "{message}"
-    );
 }
 
 /// Waits longer and longer while something fails.

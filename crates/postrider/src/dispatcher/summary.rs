@@ -125,6 +125,28 @@ impl Periods {
     }
 }
 
+/// Tells totals in one line of the log.
+pub(crate) fn tell(message: &str, totals: &Totals, length: Option<Duration>) {
+    tracing::info!(
+        claimed = totals.claimed,
+        delivered = totals.delivered,
+        retried = totals.retried,
+        dead = totals.dead,
+        lost = totals.lost,
+        released = totals.released,
+        errors = totals.errors,
+        responses_2xx = totals.responses_2xx,
+        responses_3xx = totals.responses_3xx,
+        responses_4xx = totals.responses_4xx,
+        responses_5xx = totals.responses_5xx,
+        network_failures = totals.network_failures,
+        latency_mean_ms = totals.latency_mean().as_secs_f64() * 1000.0,
+        latency_max_ms = totals.latency_max.as_secs_f64() * 1000.0,
+        period_ms = length.map(|length| length.as_secs_f64() * 1000.0),
+        "{message}"
+    );
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,0 +1,179 @@
+//! The claim loop: asks for as much as there are free slots, and starts an attempt for each delivery it gets.
+//!
+//! It rests when a claim came to every lane and still had slots left, and wakes up when something may have become ready
+//! (in this process or another), when a slot that somebody waits for is free again, or at the next poll.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Instant;
+
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+
+use super::flight::Flight;
+use super::held::Granted;
+use super::summary::{self, Periods};
+use super::{Backoff, Shared, release, request};
+use crate::lease::Lease;
+use crate::store::{Claim, ClaimRequest, Claimed, Lane, Settle, StoreError};
+
+/// How many deliveries one claim takes at most: enough to spread the cost of the statement, little enough to be quick.
+const MAX_CLAIM: u32 = 200;
+
+/// Claims and launches, until it is told to stop.
+pub(super) struct ClaimLoop {
+    shared: Arc<Shared>,
+    results: mpsc::Sender<Settle>,
+    stopping: watch::Receiver<bool>,
+    cursor: Option<Lane>,
+    /// How often claims have passed the end of the lanes since one found something.
+    empty_passes: u32,
+    backoff: Backoff,
+    periods: Periods,
+}
+
+impl ClaimLoop {
+    pub(super) fn new(shared: Arc<Shared>, results: mpsc::Sender<Settle>, stopping: watch::Receiver<bool>) -> Self {
+        let (backoff, periods) = (Backoff::new(), Periods::new());
+        Self { shared, results, stopping, cursor: None, empty_passes: 0, backoff, periods }
+    }
+
+    fn is_stopping(&self) -> bool {
+        *self.stopping.borrow()
+    }
+
+    /// Waits for something, but not beyond being told to stop.
+    async fn unless_stopping(&self, something: impl Future<Output = ()>) {
+        let mut stopping = self.stopping.clone();
+        tokio::select! {
+            () = something => {}
+            // A sender that is gone means the same.
+            _ = stopping.wait_for(|stopping| *stopping) => {}
+        }
+    }
+
+    pub(super) async fn run(&mut self, flights: &mut JoinSet<()>) {
+        while !self.is_stopping() {
+            while flights.try_join_next().is_some() {}
+            let limit = self.shared.held.free_slots().min(MAX_CLAIM);
+            if limit == 0 {
+                self.tell_period(false);
+                self.unless_stopping(self.shared.held.freed()).await;
+                continue;
+            }
+            let asked_at = Instant::now();
+            let in_flight = self.shared.held.in_flight_by_lane();
+            match self.claim(limit, in_flight.clone()).await {
+                Ok(claimed) if self.is_stopping() => {
+                    self.shared.count(|totals| totals.claimed += claimed.claims.len() as u64);
+                    let leases: Vec<Lease> = claimed.claims.iter().map(|claim| claim.lease).collect();
+                    release(&self.shared, &leases).await;
+                }
+                Ok(claimed) => {
+                    self.backoff.reset();
+                    let full = claimed.claims.len() >= limit as usize;
+                    let saw_every_lane = self.saw_every_lane(&claimed);
+                    self.cursor.clone_from(&claimed.cursor);
+                    self.launch(claimed, asked_at, &in_flight, flights);
+                    if saw_every_lane && !full {
+                        self.rest().await;
+                    }
+                }
+                Err(error) => {
+                    self.shared.store_failed("claim", &error);
+                    let wait = self.backoff.next();
+                    self.unless_stopping(tokio::time::sleep(wait)).await;
+                }
+            }
+        }
+    }
+
+    /// Whether this claim, or those before it together with it, came to every lane.
+    ///
+    /// A claim that began in the middle says nothing about the lanes before it. But where many lanes have nothing to give,
+    /// because their endpoints are paused or their slots are taken, no single claim gets through them. Then it takes
+    /// two passes of the end without anything found: all lanes lie between them.
+    fn saw_every_lane(&mut self, claimed: &Claimed) -> bool {
+        if self.cursor.is_none() && claimed.cursor.is_none() {
+            self.empty_passes = 0;
+            return true;
+        }
+        let passed_the_end = match (&self.cursor, &claimed.cursor) {
+            (_, None) => true,
+            (None, Some(_)) => false,
+            (Some(before), Some(after)) => after <= before,
+        };
+        if !claimed.claims.is_empty() {
+            self.empty_passes = 0;
+        } else if passed_the_end {
+            self.empty_passes += 1;
+        }
+        if self.empty_passes < 2 {
+            return false;
+        }
+        self.empty_passes = 0;
+        true
+    }
+
+    async fn claim(&self, limit: u32, in_flight: Vec<(Lane, u32)>) -> Result<Claimed, StoreError> {
+        let settings = &self.shared.settings;
+        let request = ClaimRequest {
+            worker: settings.worker.clone(),
+            lease: settings.term.lease(),
+            limit,
+            lane_limit: settings.max_in_flight_per_destination,
+            in_flight,
+            after: self.cursor.clone(),
+        };
+        self.shared.store.claim(&request).await
+    }
+
+    /// Registers the leases of a whole batch, then starts its attempts.
+    fn launch(&self, claimed: Claimed, asked_at: Instant, in_flight: &[(Lane, u32)], flights: &mut JoinSet<()>) {
+        let Claimed { claims, at, .. } = claimed;
+        self.shared.count(|totals| totals.claimed += claims.len() as u64);
+        let answered_at = Instant::now();
+        self.shared.held.add(claims.iter().map(|claim| self.grant(claim, asked_at)), in_flight);
+        for claim in claims {
+            let shared = Arc::clone(&self.shared);
+            flights.spawn(Flight::new(shared, claim, at, answered_at).run(self.results.clone()));
+        }
+    }
+
+    fn grant(&self, claim: &Claim, asked_at: Instant) -> Granted {
+        let settings = &self.shared.settings;
+        let own_limit = claim.endpoint.as_ref().and_then(|endpoint| endpoint.settings.max_in_flight);
+        let lane_limit = own_limit.map_or(u32::MAX, u32::from).min(settings.max_in_flight_per_destination);
+        let lease = settings.term.lease();
+        Granted {
+            lease: claim.lease,
+            lane: claim.lane.clone(),
+            lane_limit,
+            safe_until: asked_at + lease,
+            // An attempt ends by its timeout; one more lease is for its settle.
+            hard_deadline: asked_at + request::timeout(claim, settings) + lease,
+        }
+    }
+
+    /// Waits until there may be something to claim.
+    async fn rest(&mut self) {
+        self.tell_period(self.shared.held.len() == 0);
+        let poll_interval = self.shared.settings.poll_interval;
+        self.unless_stopping(async {
+            tokio::select! {
+                () = self.shared.store.wait_ready(poll_interval) => {}
+                () = self.shared.ready.notified() => {}
+                () = self.shared.held.freed() => {}
+            }
+        })
+        .await;
+    }
+
+    fn tell_period(&mut self, idle: bool) {
+        let mut told = None;
+        self.shared.count(|totals| told = self.periods.observe(totals, idle, Instant::now()));
+        if let Some((period, length)) = told {
+            summary::tell("dispatched", &period, Some(length));
+        }
+    }
+}
