@@ -158,6 +158,8 @@ pub async fn claims_that_are_answered_too_late_do_not_bury_a_delivery(t: &Trial)
     let running = Running::start(dispatcher(&store, "slow").lease(Duration::from_secs(1)).max_abandoned(1));
     becomes(t, id, DeliveryStatus::Delivered).await;
     let totals = running.stop().await;
-    assert_eq!((totals.claimed, totals.released, totals.delivered), (3, 2, 1), "each lease was given back");
+    // The second claim may have been made before the first lease was back, and then has found nothing.
+    assert!((1..=2).contains(&totals.released), "{totals:?}");
+    assert_eq!((totals.claimed, totals.delivered), (totals.released + 1, 1), "each lease was given back");
     assert_eq!(t.delivery(id).await.abandoned_count, 0);
 }
