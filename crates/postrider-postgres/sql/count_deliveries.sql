@@ -1,7 +1,7 @@
 -- How many match, exactly. No index covers the status, since it changes: what is dead is counted through
 -- `dead_letters`, what is unsettled through the places, and only the rest along the deliveries. The statement is planned
 -- for its values, so that the branches that do not apply are not even part of the plan.
-select count(*)
+select count(*) as matching
 from (
   select d.* from postrider.deliveries d
   where $2::text is null or $2::text in ('delivered', 'cancelled')

@@ -11,7 +11,8 @@ use postrider::{
     Attempt, Delivery, DeliveryDetail, DeliveryFilter, DeliveryId, DeliveryStatus, EndpointId, Event, EventDelivery,
     EventId, Metadata, Page, PageRequest,
 };
-use sqlx::postgres::{PgRow, Postgres};
+use sqlx::postgres::{PgArguments, PgRow, Postgres};
+use sqlx::query::Query;
 use sqlx::types::Json;
 use sqlx::{Row, Transaction};
 use uuid::Uuid;
@@ -28,6 +29,18 @@ pub(crate) const READ_ANYTHING: &str =
 /// The same, reading only, and everything from one snapshot.
 const READ_ONE_SNAPSHOT: &str = "begin isolation level repeatable read read only; \
      set local plan_cache_mode = force_custom_plan; set local enable_seqscan = on";
+
+/// A statement over the deliveries that match, which takes the filter as its first seven parameters.
+pub(crate) fn filtered<'q>(statement: &'static str, filter: &'q DeliveryFilter) -> Query<'q, Postgres, PgArguments> {
+    sqlx::query(statement)
+        .bind(filter.tenant.as_deref())
+        .bind(filter.status.map(DeliveryStatus::as_str))
+        .bind(filter.endpoint_id.map(|id| id.as_uuid()))
+        .bind(filter.event_id.map(|id| id.as_uuid()))
+        .bind(filter.event_type.as_deref())
+        .bind(filter.since.map(instant))
+        .bind(filter.until.map(instant))
+}
 
 impl PostgresStore {
     async fn reading(&self) -> Result<Transaction<'static, Postgres>> {
@@ -68,14 +81,7 @@ impl PostgresStore {
                 include_str!("../sql/deliveries.sql")
             }
         };
-        let rows = sqlx::query(statement)
-            .bind(filter.tenant.as_deref())
-            .bind(filter.status.map(DeliveryStatus::as_str))
-            .bind(filter.endpoint_id.map(|id| id.as_uuid()))
-            .bind(filter.event_id.map(|id| id.as_uuid()))
-            .bind(filter.event_type.as_deref())
-            .bind(filter.since.map(instant))
-            .bind(filter.until.map(instant))
+        let rows = filtered(statement, filter)
             .bind(page.cursor().map(|cursor| cursor.0))
             .bind(int(page.limit() + 1))
             .bind(self.is_frozen())
@@ -90,20 +96,13 @@ impl PostgresStore {
     pub(crate) async fn count(&self, filter: &DeliveryFilter) -> Result<u64> {
         let failed = || store_error("counting deliveries");
         let mut transaction = self.reading().await?;
-        let number = sqlx::query_scalar(include_str!("../sql/count_deliveries.sql"))
-            .bind(filter.tenant.as_deref())
-            .bind(filter.status.map(DeliveryStatus::as_str))
-            .bind(filter.endpoint_id.map(|id| id.as_uuid()))
-            .bind(filter.event_id.map(|id| id.as_uuid()))
-            .bind(filter.event_type.as_deref())
-            .bind(filter.since.map(instant))
-            .bind(filter.until.map(instant))
+        let row = filtered(include_str!("../sql/count_deliveries.sql"), filter)
             .bind(self.is_frozen())
             .fetch_one(&mut *transaction)
             .await
             .map_err(failed())?;
         transaction.commit().await.map_err(failed())?;
-        count(number)
+        count(row.value("matching")?)
     }
 
     pub(crate) async fn read_event(&self, id: EventId) -> Result<Option<Event>> {

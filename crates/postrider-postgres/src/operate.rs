@@ -15,9 +15,9 @@ use sqlx::PgConnection;
 use uuid::Uuid;
 
 use crate::PostgresStore;
-use crate::browse::READ_ANYTHING;
+use crate::browse::{READ_ANYTHING, filtered};
 use crate::error::{Result, store_error};
-use crate::values::{Columns as _, count, instant, int, micros, text};
+use crate::values::{Columns as _, count, int, micros, text};
 
 /// How often an action follows a delivery that moves under its hands.
 const MAX_TRIES: u32 = 20;
@@ -58,18 +58,12 @@ impl PostgresStore {
         let failed = || store_error("retrying deliveries");
         for _ in 0..MAX_TRIES {
             let mut transaction = self.pool().begin_with(READ_ANYTHING).await.map_err(failed())?;
-            let ids: Vec<Uuid> = sqlx::query_scalar(include_str!("../sql/retry_matching.sql"))
-                .bind(filter.tenant.as_deref())
-                .bind(filter.status.map(DeliveryStatus::as_str))
-                .bind(filter.endpoint_id.map(|id| id.as_uuid()))
-                .bind(filter.event_id.map(|id| id.as_uuid()))
-                .bind(filter.event_type.as_deref())
-                .bind(filter.since.map(instant))
-                .bind(filter.until.map(instant))
+            let rows = filtered(include_str!("../sql/retry_matching.sql"), filter)
                 .bind(int(limit))
                 .fetch_all(&mut *transaction)
                 .await
                 .map_err(failed())?;
+            let ids = rows.iter().map(|row| row.value("id")).collect::<Result<Vec<Uuid>>>()?;
             if ids.is_empty() {
                 return Ok(0);
             }
