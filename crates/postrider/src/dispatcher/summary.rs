@@ -140,11 +140,16 @@ pub(crate) fn tell(message: &str, totals: &Totals, length: Option<Duration>) {
         responses_4xx = totals.responses_4xx,
         responses_5xx = totals.responses_5xx,
         network_failures = totals.network_failures,
-        latency_mean_ms = totals.latency_mean().as_secs_f64() * 1000.0,
-        latency_max_ms = totals.latency_max.as_secs_f64() * 1000.0,
-        period_ms = length.map(|length| length.as_secs_f64() * 1000.0),
+        latency_mean_ms = in_millis(totals.latency_mean()),
+        latency_max_ms = in_millis(totals.latency_max),
+        period_ms = length.map(in_millis),
         "{message}"
     );
+}
+
+/// Milliseconds, to a hundredth: for people who read logs.
+fn in_millis(duration: Duration) -> f64 {
+    (duration.as_secs_f64() * 100_000.0).round() / 100.0
 }
 
 #[cfg(test)]
