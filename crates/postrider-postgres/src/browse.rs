@@ -52,21 +52,27 @@ impl PostgresStore {
         self.now().is_some()
     }
 
-    pub(crate) async fn read_delivery(&self, id: DeliveryId) -> Result<Option<DeliveryDetail>> {
-        let failed = || store_error("reading a delivery");
+    /// The row that `one` finds by its id, with the rows that `many` finds by the same, all from one snapshot.
+    async fn read_with_parts(
+        &self,
+        doing: &'static str,
+        id: Uuid,
+        one: &'static str,
+        many: &'static str,
+    ) -> Result<Option<(PgRow, Vec<PgRow>)>> {
+        let failed = || store_error(doing);
         let mut transaction = self.reading().await?;
-        let row = sqlx::query(include_str!("../sql/delivery.sql"))
-            .bind(id.as_uuid())
-            .fetch_optional(&mut *transaction)
-            .await
-            .map_err(failed())?;
-        let attempts = sqlx::query(include_str!("../sql/attempts.sql"))
-            .bind(id.as_uuid())
-            .fetch_all(&mut *transaction)
-            .await
-            .map_err(failed())?;
+        let row = sqlx::query(one).bind(id).fetch_optional(&mut *transaction).await.map_err(failed())?;
+        let parts = sqlx::query(many).bind(id).fetch_all(&mut *transaction).await.map_err(failed())?;
         transaction.commit().await.map_err(failed())?;
-        let Some(row) = row else { return Ok(None) };
+        Ok(row.map(|row| (row, parts)))
+    }
+
+    pub(crate) async fn read_delivery(&self, id: DeliveryId) -> Result<Option<DeliveryDetail>> {
+        let (one, many) = (include_str!("../sql/delivery.sql"), include_str!("../sql/attempts.sql"));
+        let Some((row, attempts)) = self.read_with_parts("reading a delivery", id.as_uuid(), one, many).await? else {
+            return Ok(None);
+        };
         let attempts = attempts.iter().map(attempt).collect::<Result<_>>()?;
         Ok(Some(DeliveryDetail { delivery: delivery(&row)?, attempts }))
     }
@@ -106,20 +112,10 @@ impl PostgresStore {
     }
 
     pub(crate) async fn read_event(&self, id: EventId) -> Result<Option<Event>> {
-        let failed = || store_error("reading an event");
-        let mut transaction = self.reading().await?;
-        let row = sqlx::query(include_str!("../sql/event.sql"))
-            .bind(id.as_uuid())
-            .fetch_optional(&mut *transaction)
-            .await
-            .map_err(failed())?;
-        let deliveries = sqlx::query(include_str!("../sql/event_deliveries.sql"))
-            .bind(id.as_uuid())
-            .fetch_all(&mut *transaction)
-            .await
-            .map_err(failed())?;
-        transaction.commit().await.map_err(failed())?;
-        let Some(row) = row else { return Ok(None) };
+        let (one, many) = (include_str!("../sql/event.sql"), include_str!("../sql/event_deliveries.sql"));
+        let Some((row, deliveries)) = self.read_with_parts("reading an event", id.as_uuid(), one, many).await? else {
+            return Ok(None);
+        };
         let deliveries = deliveries.iter().map(event_delivery).collect::<Result<_>>()?;
         Ok(Some(Event {
             id,

@@ -4,9 +4,8 @@ use clap::{Args, Subcommand};
 use postrider::{DeliveryFilter, DeliveryStatus};
 
 use crate::commands::Context;
-use crate::commands::deliveries::{self, PageFlags};
+use crate::commands::deliveries::{self, PageFlags, span};
 use crate::failure::Failure;
-use crate::instant::{self, Direction};
 use crate::operator::OperatorFlag;
 
 /// Look at dead letters, and retry them
@@ -47,15 +46,12 @@ struct DeadFilter {
 
 impl DeadFilter {
     fn parse(&self) -> Result<DeliveryFilter, Failure> {
-        let now = jiff::Timestamp::now();
-        let at = |option, text: &Option<String>| {
-            text.as_ref().map(|text| instant::parse(option, text, now, Direction::Past)).transpose()
-        };
+        let (since, until) = span(self.since.as_deref(), self.until.as_deref())?;
         Ok(DeliveryFilter {
             status: Some(DeliveryStatus::Dead),
             event_type: self.event_type.clone(),
-            since: at("--since", &self.since)?,
-            until: at("--until", &self.until)?,
+            since,
+            until,
             tenant: self.tenant.clone(),
             ..DeliveryFilter::default()
         })

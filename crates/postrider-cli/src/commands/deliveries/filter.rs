@@ -39,20 +39,27 @@ pub(crate) struct FilterFlags {
 impl FilterFlags {
     /// The filter they describe.
     pub(crate) fn parse(&self) -> Result<DeliveryFilter, Failure> {
-        let now = Timestamp::now();
-        let at = |option, text: &Option<String>| {
-            text.as_ref().map(|text| instant::parse(option, text, now, Direction::Past)).transpose()
-        };
+        let (since, until) = span(self.since.as_deref(), self.until.as_deref())?;
         Ok(DeliveryFilter {
             tenant: self.tenant.clone(),
             status: self.status.as_deref().map(str::parse).transpose()?,
             endpoint_id: self.endpoint.as_deref().map(|id| id.parse().map_err(invalid_id)).transpose()?,
             event_id: self.event.as_deref().map(|id| id.parse().map_err(invalid_id)).transpose()?,
             event_type: self.event_type.clone(),
-            since: at("--since", &self.since)?,
-            until: at("--until", &self.until)?,
+            since,
+            until,
         })
     }
+}
+
+/// The instants that `--since` and `--until` mean.
+pub(crate) fn span(
+    since: Option<&str>,
+    until: Option<&str>,
+) -> Result<(Option<Timestamp>, Option<Timestamp>), Failure> {
+    let now = Timestamp::now();
+    let at = |option, text| instant::parse(option, text, now, Direction::Past);
+    Ok((since.map(|text| at("--since", text)).transpose()?, until.map(|text| at("--until", text)).transpose()?))
 }
 
 /// Which part of a list.

@@ -8,7 +8,7 @@ use clap::{Args, Subcommand};
 
 pub(crate) use self::action::{check_dead, retry_each, retry_matching};
 use self::filter::FilterFlags;
-pub(crate) use self::filter::{PageFlags, delivery_ids as parse_ids};
+pub(crate) use self::filter::{PageFlags, delivery_ids as parse_ids, span};
 pub(crate) use self::view::{list, table};
 use crate::commands::Context;
 use crate::failure::Failure;
