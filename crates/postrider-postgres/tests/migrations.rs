@@ -1,4 +1,4 @@
-//! Migrations: any number of processes at once, and never a guess about a schema that is not known.
+//! Migrations: any number of starts at once, and never a guess about a schema that is not known.
 
 use postrider::store::Operator;
 use postrider::{DeliveryId, NewEvent, Store, StoreErrorCode, WorkerId};
@@ -6,7 +6,7 @@ use postrider_postgres::PostgresStore;
 use postrider_postgres::testing::TestDatabase;
 
 #[tokio::test]
-async fn eight_processes_that_start_at_once_migrate_once() {
+async fn eight_stores_that_start_at_once_migrate_once() {
     let database = TestDatabase::create_empty().await;
     let mut starts = tokio::task::JoinSet::new();
     for _ in 0..8 {
