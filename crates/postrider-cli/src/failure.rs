@@ -161,6 +161,7 @@ impl From<StoreError> for Failure {
             StoreErrorCode::Locked => failure.hint(
                 "an SQLite file has one dispatcher at a time: stop the other one, or use a Postgres database for several",
             ),
+            StoreErrorCode::SecretKey => failure.hint("set secret_key to the key that this database was used with"),
             StoreErrorCode::Full => failure.hint("free some space, then try again"),
             StoreErrorCode::Busy | StoreErrorCode::Conflict => failure.hint("try again"),
             StoreErrorCode::Schema | StoreErrorCode::Internal => failure,

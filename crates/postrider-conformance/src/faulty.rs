@@ -242,8 +242,8 @@ impl Store for FaultyStore {
         self.store.overview(tenant).await
     }
 
-    async fn create_endpoint(&self, endpoint: NewEndpoint) -> Result<Endpoint, StoreError> {
-        self.store.create_endpoint(endpoint).await
+    async fn create_endpoint(&self, endpoint: NewEndpoint, operator: &Operator) -> Result<Endpoint, StoreError> {
+        self.store.create_endpoint(endpoint, operator).await
     }
 
     async fn endpoint(&self, id: EndpointId) -> Result<Option<Endpoint>, StoreError> {
@@ -272,8 +272,8 @@ impl Store for FaultyStore {
         self.store.wait_announced(timeout).await;
     }
 
-    async fn audit(&self, page: &PageRequest) -> Result<Page<AuditEntry>, StoreError> {
-        self.store.audit(page).await
+    async fn audit(&self, tenant: Option<&str>, page: &PageRequest) -> Result<Page<AuditEntry>, StoreError> {
+        self.store.audit(tenant, page).await
     }
 
     async fn retain(&self, older_than: Duration, after: Option<EventId>, limit: u32) -> Result<Retained, StoreError> {

@@ -81,7 +81,7 @@ pub fn settle_of(lease: Lease, verdict: Verdict) -> Settle {
         response_excerpt: (!delivered).then(|| "out of order".to_owned()),
         error_detail: (!delivered).then(|| "HTTP 500: out of order".to_owned()),
     };
-    Settle { lease, verdict, attempt, disable_endpoint: false }
+    Settle { lease, verdict, attempt, disable_endpoint: false, disable_after: None }
 }
 
 /// Another attempt after so many seconds.
@@ -162,7 +162,7 @@ impl Trial {
         let url = DestinationPolicy::default().check_url(&url_of(host)).unwrap();
         let event_types = patterns.iter().map(|pattern| pattern.parse().unwrap()).collect();
         let endpoint = NewEndpoint { tenant: tenant.to_owned(), url, event_types, settings };
-        self.store.create_endpoint(endpoint).await.unwrap()
+        self.store.create_endpoint(endpoint, &operator()).await.unwrap()
     }
 
     /// Pauses, resumes or disables an endpoint.
@@ -257,7 +257,7 @@ impl Trial {
 
     /// The first page of the audit trail.
     pub async fn audit(&self) -> Vec<AuditEntry> {
-        self.store.audit(&PageRequest::default()).await.unwrap().items
+        self.store.audit(None, &PageRequest::default()).await.unwrap().items
     }
 
     /// What is where.

@@ -78,7 +78,7 @@ with clock as materialized (
   where exists (select from made_ready)
     and exists (select from postrider.listeners l where l.channel = 'ready' and l.until > statement_timestamp())
 )
-select g.n - 1 as index, g.event_id, f.event_id is not null as is_new,
+select g.n - 1 as index, g.event_id, (select c.at from clock c) as created_at, f.event_id is not null as is_new,
        r.id as delivery_id, r.endpoint_id, r.destination_url, (select count(*) from notified) as notified
 from given g
 left join fresh f on f.n = g.n

@@ -151,6 +151,7 @@ impl PostgresStore {
             in_flight: number("in_flight")?,
             scheduled: number("scheduled")?,
             oldest_due_age: age.map(|micros| Duration::from_micros(u64::try_from(micros).unwrap_or_default())),
+            ..Overview::default()
         })
     }
 }

@@ -99,7 +99,7 @@ impl PostgresStore {
             (true, true) => first_lane.map(Lane),
             (false, _) => Some(Lane(last_lane)),
         };
-        Ok(Claimed { claims, cursor, at })
+        Ok(Claimed { claims, cursor, at, next_token_in: None })
     }
 
     async fn endpoints_of(&self, ids: &[Option<Uuid>]) -> Result<HashMap<Uuid, Arc<Endpoint>>> {

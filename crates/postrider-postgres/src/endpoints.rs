@@ -28,8 +28,15 @@ fn endpoint(row: &PgRow) -> Result<Endpoint> {
         status: row.value::<&str>("status")?.parse().map_err(|error| damaged("an endpoint's status", error))?,
         status_reason: row.value("status_reason")?,
         // The reason is not passed on: it could quote a secret.
-        settings: EndpointSettings::from_stored(row.value("settings")?)
-            .map_err(|_| damaged("an endpoint's settings", "they are not what this version writes"))?,
+        settings: EndpointSettings::from_stored(
+            row.value("settings")?,
+            &crate::keyring_for_now(),
+            &row.value::<String>("tenant")?,
+        )
+        .map_err(|_| damaged("an endpoint's settings", "they are not what this version writes"))?,
+        trouble: None,
+        revision: 0,
+        failing_since: None,
         created_at: row.instant("created_at")?,
     })
 }
@@ -41,7 +48,7 @@ impl PostgresStore {
             .bind(text(&new.tenant))
             .bind(new.url.as_str())
             .bind(new.event_types.iter().map(EventTypePattern::as_str).collect::<Vec<_>>())
-            .bind(new.settings.to_stored())
+            .bind(new.settings.to_stored(&crate::keyring_for_now(), &new.tenant).expect("there is a key"))
             .bind(new.settings.max_in_flight.map(|max| int(max.get())))
             .fetch_one(self.pool())
             .await

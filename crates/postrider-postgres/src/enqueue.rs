@@ -7,6 +7,7 @@
 
 use std::collections::HashMap;
 
+use jiff::Timestamp;
 use postrider::{
     AdmittedEvent, DeliveryId, Destination, EndpointId, EnqueueError, Enqueued, EnqueuedDelivery, EventId, NewEvent,
     StoreError, StoreErrorCode,
@@ -98,9 +99,9 @@ impl PostgresStore {
         let mut results = Vec::with_capacity(events.len());
         for (index, &first) in firsts.iter().enumerate() {
             if index == first {
-                let Written { event_id, is_new, deliveries } = written[&index].clone();
+                let Written { event_id, is_new, created_at, deliveries } = written[&index].clone();
                 results.push(if is_new {
-                    Enqueued::New { event_id, deliveries }
+                    Enqueued::New { event_id, created_at, deliveries }
                 } else {
                     Enqueued::Duplicate { event_id }
                 });
@@ -143,6 +144,7 @@ impl PostgresStore {
             let entry = written.entry(sent[index]).or_insert(Written {
                 event_id: EventId::from_uuid(row.value("event_id")?),
                 is_new: row.value("is_new")?,
+                created_at: row.instant("created_at")?,
                 deliveries: Vec::new(),
             });
             if let Some(id) = row.value::<Option<Uuid>>("delivery_id")? {
@@ -161,6 +163,7 @@ impl PostgresStore {
 struct Written {
     event_id: EventId,
     is_new: bool,
+    created_at: Timestamp,
     deliveries: Vec<EnqueuedDelivery>,
 }
 

@@ -172,6 +172,10 @@ impl PostgresStore {
     }
 }
 
+fn keyring_for_now() -> postrider::Keyring {
+    postrider::Keyring::new(postrider::SecretKey::parse("AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="))
+}
+
 /// Statements on the queues are planned once and for all values, and never by a scan of a table that happened to be
 /// small when it was planned: a queue that is empty now has a million rows tomorrow. Compiling them costs more than it saves.
 fn dispatching(options: PgConnectOptions) -> PgConnectOptions {

@@ -145,6 +145,7 @@ impl PostgresStore {
             items.push(AuditEntry {
                 id: row.value("id")?,
                 at: row.instant("at")?,
+                tenant: None,
                 operator: row.value("operator")?,
                 action,
                 subject,
@@ -171,7 +172,12 @@ impl PostgresStore {
         let looked_at = count(row.value("looked_at")?)?;
         let last: Option<Uuid> = row.value("last")?;
         let next = last.filter(|_| looked_at > 0 && looked_at >= u64::from(limit)).map(EventId::from_uuid);
-        Ok(Retained { events: count(row.value("events")?)?, deliveries: count(row.value("deliveries")?)?, next })
+        Ok(Retained {
+            events: count(row.value("events")?)?,
+            deliveries: count(row.value("deliveries")?)?,
+            cancelled: 0,
+            next,
+        })
     }
 }
 

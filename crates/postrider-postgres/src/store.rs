@@ -89,7 +89,7 @@ impl Store for PostgresStore {
         self.count_places(tenant).await
     }
 
-    async fn create_endpoint(&self, endpoint: NewEndpoint) -> Result<Endpoint> {
+    async fn create_endpoint(&self, endpoint: NewEndpoint, _operator: &Operator) -> Result<Endpoint> {
         self.insert_endpoint(endpoint).await
     }
 
@@ -119,7 +119,7 @@ impl Store for PostgresStore {
         self.shared.wake.wait(self.pool(), Channel::Announced, timeout).await;
     }
 
-    async fn audit(&self, page: &PageRequest) -> Result<Page<AuditEntry>> {
+    async fn audit(&self, _tenant: Option<&str>, page: &PageRequest) -> Result<Page<AuditEntry>> {
         self.audit_page(page).await
     }
 

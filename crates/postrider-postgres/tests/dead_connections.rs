@@ -94,7 +94,7 @@ async fn a_settle_whose_connection_is_dead_comes_back_and_can_be_repeated() {
         response_excerpt: None,
         error_detail: None,
     };
-    let settle = Settle { lease, verdict: Verdict::Delivered, attempt, disable_endpoint: false };
+    let settle = Settle { lease, verdict: Verdict::Delivered, attempt, disable_endpoint: false, disable_after: None };
     let settles = [settle];
     wire.cut();
     // Time flies while nothing happens.

@@ -22,7 +22,7 @@ fn settle(lease: Lease, verdict: Verdict) -> Settle {
         response_excerpt: None,
         error_detail: (verdict != Verdict::Delivered).then(|| "HTTP 500".to_owned()),
     };
-    Settle { lease, verdict, attempt, disable_endpoint: false }
+    Settle { lease, verdict, attempt, disable_endpoint: false, disable_after: None }
 }
 
 async fn claim(store: &PostgresStore, worker: &WorkerId, limit: u32) -> Claimed {
@@ -88,7 +88,7 @@ async fn backlog(store: &PostgresStore, lane: &str, count: u32) {
            returning id)
          insert into postrider.ready (lane, delivery_id) select '{lane}', id from made order by id"
     );
-    let event = store.enqueue(vec![NewEvent::new("order.placed", "{}")]).await.unwrap()[0].event_id();
+    let event = store.enqueue(vec![NewEvent::new("order.placed", "{}")]).await.unwrap()[0].event_id().unwrap();
     let statement = statement.replace("(insert_event)", &format!("(select '{}'::uuid as id)", event.as_uuid()));
     store.pool().execute(AssertSqlSafe(statement)).await.unwrap();
 }

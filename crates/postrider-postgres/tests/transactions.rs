@@ -36,7 +36,7 @@ async fn the_event_commits_with_the_applications_own_row() {
     assert_eq!(orders_and_events(&store).await, (0, 0), "nobody sees either before the commit");
     transaction.commit().await.unwrap();
     assert_eq!(orders_and_events(&store).await, (1, 1));
-    let stored = store.event(enqueued.event_id()).await.unwrap().unwrap();
+    let stored = store.event(enqueued.event_id().unwrap()).await.unwrap().unwrap();
     assert_eq!(stored.payload, r#"{"order":"o1"}"#);
     assert_eq!(stored.deliveries.len(), 1);
 }
@@ -71,7 +71,7 @@ async fn a_transaction_that_is_dropped_leaves_nothing_and_no_open_transaction() 
 #[tokio::test]
 async fn after_a_refused_key_the_callers_transaction_goes_on_without_the_list() {
     let (_database, store) = with_orders().await;
-    let taken = store.enqueue(vec![event("o1").idempotency_key("k")]).await.unwrap()[0].event_id();
+    let taken = store.enqueue(vec![event("o1").idempotency_key("k")]).await.unwrap()[0].event_id().unwrap();
     let mut transaction = store.pool().begin().await.unwrap();
     place_order(&mut transaction, "o2").await;
     let list = vec![event("fresh"), event("o3").idempotency_key("k3"), event("other content").idempotency_key("k")];
@@ -94,7 +94,7 @@ async fn after_a_refused_key_the_callers_transaction_goes_on_without_the_list() 
 async fn a_key_that_another_transaction_took_meanwhile_is_waited_for() {
     let (_database, store) = with_orders().await;
     let mut first = store.pool().begin().await.unwrap();
-    let winner = store.enqueue_in(&mut first, event("o1").idempotency_key("k")).await.unwrap().event_id();
+    let winner = store.enqueue_in(&mut first, event("o1").idempotency_key("k")).await.unwrap().event_id().unwrap();
     let racing = tokio::spawn({
         let store = store.clone();
         async move { store.enqueue(vec![event("o1").idempotency_key("k")]).await.unwrap() }

@@ -119,6 +119,7 @@ pub(crate) fn announcements(connection: &Connection, after: &FeedPlace, limit: u
     let announcement = |row: &Row<'_>| {
         Ok(Announcement {
             position: row.get("position")?,
+            tenant: String::new(),
             topic: row.get("topic")?,
             fact: rows::parsed(row, "fact")?,
             delivery_id: DeliveryId::from_uuid(row.get("delivery_id")?),
@@ -147,6 +148,7 @@ pub(crate) fn audit(connection: &Connection, page: &PageRequest) -> rusqlite::Re
         Ok(AuditEntry {
             id: row.get("id")?,
             at: rows::instant(row, "at")?,
+            tenant: None,
             operator: row.get("operator")?,
             action: row.get("action")?,
             subject: row.get("subject")?,

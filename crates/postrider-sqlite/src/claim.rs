@@ -53,7 +53,7 @@ pub(crate) fn claim(session: &mut Session, request: &ClaimRequest) -> rusqlite::
         }
         lanes = open;
     }
-    Ok(Claimed { claims, cursor, at })
+    Ok(Claimed { claims, cursor, at, next_token_in: None })
 }
 
 struct OpenLane {

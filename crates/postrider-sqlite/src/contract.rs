@@ -112,7 +112,7 @@ impl Store for SqliteStore {
         self.read("count what is where", move |connection| browse::overview(connection, tenant.as_deref(), now)).await
     }
 
-    async fn create_endpoint(&self, endpoint: NewEndpoint) -> Result<Endpoint, StoreError> {
+    async fn create_endpoint(&self, endpoint: NewEndpoint, _operator: &Operator) -> Result<Endpoint, StoreError> {
         self.write("register an endpoint", move |session| operate::create_endpoint(session, endpoint)).await
     }
 
@@ -149,7 +149,7 @@ impl Store for SqliteStore {
         self.shared.wake.announced.wait(&self.shared.writer, timeout).await;
     }
 
-    async fn audit(&self, page: &PageRequest) -> Result<Page<AuditEntry>, StoreError> {
+    async fn audit(&self, _tenant: Option<&str>, page: &PageRequest) -> Result<Page<AuditEntry>, StoreError> {
         let page = *page;
         self.read("read the audit trail", move |connection| browse::audit(connection, &page)).await
     }

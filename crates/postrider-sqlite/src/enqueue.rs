@@ -75,7 +75,8 @@ fn enqueue_one(
             });
         }
     }
-    Ok(Enqueued::New { event_id, deliveries })
+    let created_at = crate::rows::timestamp(session.now).map_err(sql_error)?;
+    Ok(Enqueued::New { event_id, created_at, deliveries })
 }
 
 fn earlier_event(session: &Session, admitted: &AdmittedEvent) -> rusqlite::Result<Option<(EventId, [u8; 32])>> {

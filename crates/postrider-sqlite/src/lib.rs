@@ -41,3 +41,7 @@ pub mod testing;
 pub use rusqlite;
 pub use store::SqliteStore;
 pub use transaction::SqliteTransaction;
+
+fn keyring_for_now() -> postrider::Keyring {
+    postrider::Keyring::new(postrider::SecretKey::parse("AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="))
+}

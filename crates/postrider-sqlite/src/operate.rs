@@ -114,7 +114,7 @@ pub(crate) fn create_endpoint(session: &mut Session, endpoint: NewEndpoint) -> r
         endpoint.tenant,
         endpoint.url.as_str(),
         event_types,
-        endpoint.settings.to_stored(),
+        endpoint.settings.to_stored(&crate::keyring_for_now(), &endpoint.tenant).expect("there is a key"),
         session.now,
     ])?;
     Ok(Endpoint {
@@ -125,6 +125,9 @@ pub(crate) fn create_endpoint(session: &mut Session, endpoint: NewEndpoint) -> r
         status: EndpointStatus::Active,
         status_reason: None,
         settings: endpoint.settings,
+        trouble: None,
+        revision: 0,
+        failing_since: None,
         created_at: rows::timestamp(session.now)?,
     })
 }

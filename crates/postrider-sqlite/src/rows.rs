@@ -110,7 +110,11 @@ fn endpoint(row: &Row<'_>) -> rusqlite::Result<Endpoint> {
         event_types: serde_json::from_str(&event_types).map_err(|error| unreadable(row, "event_types", error))?,
         status: parsed(row, "status")?,
         status_reason: row.get("status_reason")?,
-        settings: EndpointSettings::from_stored(&settings).map_err(|error| unreadable(row, "settings", error))?,
+        settings: EndpointSettings::from_stored(&settings, &crate::keyring_for_now(), &row.get::<_, String>("tenant")?)
+            .map_err(|error| unreadable(row, "settings", error))?,
+        trouble: None,
+        revision: 0,
+        failing_since: None,
         created_at: instant(row, "created_at")?,
     })
 }

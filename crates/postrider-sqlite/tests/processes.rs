@@ -113,7 +113,7 @@ async fn a_process_killed_in_mid_transaction_loses_nothing_that_was_acknowledged
 async fn enqueue_until_killed(path: &Path) {
     let store = SqliteStore::open(path).unwrap();
     for _ in 0..25 {
-        say(&store.enqueue(vec![event()]).await.unwrap()[0].event_id().to_string());
+        say(&store.enqueue(vec![event()]).await.unwrap()[0].event_id().unwrap().to_string());
     }
     let create = |tx: &mut SqliteTransaction<'_>| {
         tx.connection().execute_batch("create table invoices (id text)")?;

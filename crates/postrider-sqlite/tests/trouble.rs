@@ -126,7 +126,7 @@ async fn a_row_that_makes_no_sense_is_told_without_its_content() {
     let enqueued = database.store().enqueue(vec![event(10)]).await.unwrap();
     let other = Connection::open(database.path()).unwrap();
     other.execute("update postrider_events set metadata = ?1", [format!("[\"{CANARY}\"]")]).unwrap();
-    let error = database.store().event(enqueued[0].event_id()).await.unwrap_err();
+    let error = database.store().event(enqueued[0].event_id().unwrap()).await.unwrap_err();
     assert_eq!(error.code, StoreErrorCode::Internal, "{error}");
     assert_tells_no_payload(&error);
 }

@@ -77,6 +77,8 @@ impl Serialize for Fact {
 pub struct Announcement {
     /// Its place in the store's record; what a follower resumes after.
     pub position: i64,
+    /// Whose it is.
+    pub tenant: String,
     /// The event's topic.
     pub topic: String,
     /// What happened.

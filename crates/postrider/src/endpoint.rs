@@ -11,6 +11,8 @@ use serde::{Deserialize, Serialize};
 use crate::destination::Destination;
 use crate::event::check_event_type;
 use crate::ids::EndpointId;
+use crate::keyring::{Keyring, KeyringError};
+use crate::rate_limit::RateLimit;
 use crate::refusal::Refusal;
 use crate::retry::RetryPolicy;
 use crate::secret::Secret;
@@ -128,20 +130,42 @@ pub struct NewEndpoint {
 /// How an endpoint wants to be treated. What is not given is the dispatcher's default.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct EndpointSettings {
-    /// Each signs; several while a secret rotates, the newest first.
+    /// Each signs, the newest first.
     pub secrets: Vec<Secret>,
+    /// Sign as well, until their time is over: what a rotation has replaced.
+    pub retiring: Vec<RetiringSecret>,
     /// How it is signed.
     pub signature: Option<SignatureScheme>,
     /// When to try again.
     pub retry_policy: Option<RetryPolicy>,
-    /// At most this many at a time from one dispatcher.
+    /// At most this many at a time, from all dispatchers together.
     pub max_in_flight: Option<NonZeroU32>,
+    /// At most this often, from all dispatchers together.
+    pub rate_limit: Option<RateLimit>,
     /// For one whole POST.
     pub timeout: Option<Duration>,
     /// Sent with every attempt.
     pub headers: Vec<(String, String)>,
     /// For people.
     pub description: String,
+}
+
+/// A secret that has been replaced, and signs beside its successor for a while.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RetiringSecret {
+    /// The secret.
+    pub secret: Secret,
+    /// Until when, by the database's clock.
+    pub until: Timestamp,
+}
+
+/// Which endpoints to look at; what is not given does not narrow.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct EndpointFilter {
+    /// Of this tenant.
+    pub tenant: Option<String>,
+    /// In this status.
+    pub status: Option<EndpointStatus>,
 }
 
 /// A registered receiver.
@@ -161,22 +185,33 @@ pub struct Endpoint {
     pub status_reason: Option<String>,
     /// How to treat it.
     pub settings: EndpointSettings,
+    /// Why the settings cannot be read, if they cannot: damaged, or encrypted with another key. They are the defaults then,
+    /// without a secret, and nothing may be sent.
+    pub trouble: Option<String>,
+    /// Counts what operators changed; an update names the one that it is based on.
+    pub revision: u64,
+    /// When the first of the failures in a row began that no success has ended.
+    pub failing_since: Option<Timestamp>,
     /// When it was registered.
     pub created_at: Timestamp,
 }
 
-/// [`EndpointSettings`] as stores keep them: one JSON text, the same in every dialect. A field that is not known was written
-/// by a newer program beside this one, which must not keep this one from claiming.
+/// [`EndpointSettings`] as stores keep them: one JSON text, the same in every dialect, in which secrets are sealed. A field
+/// that is not known was written by a newer program beside this one, which must not keep this one from claiming.
 #[derive(Debug, Serialize, Deserialize)]
 struct StoredSettings {
     #[serde(default)]
     secrets: Vec<String>,
+    #[serde(default)]
+    retiring: Vec<StoredRetiring>,
     #[serde(default)]
     signature: Option<SignatureScheme>,
     #[serde(default)]
     retry_policy: Option<RetryPolicy>,
     #[serde(default)]
     max_in_flight: Option<NonZeroU32>,
+    #[serde(default)]
+    rate_limit: Option<RateLimit>,
     #[serde(default)]
     timeout_ms: Option<u64>,
     #[serde(default)]
@@ -185,41 +220,96 @@ struct StoredSettings {
     description: String,
 }
 
+#[derive(Debug, Serialize, Deserialize)]
+struct StoredRetiring {
+    secret: String,
+    until: Timestamp,
+}
+
+/// Settings that cannot be read. It does not repeat them.
+#[derive(Debug, thiserror::Error)]
+pub enum UnreadableSettings {
+    /// Not what a store writes.
+    #[error("settings_damaged: the settings are not what this program or a newer one writes")]
+    Damaged(#[source] serde_json::Error),
+    /// A secret does not open.
+    #[error(transparent)]
+    Secret(#[from] KeyringError),
+}
+
 impl EndpointSettings {
-    /// The text that a store keeps. It contains the secrets.
-    pub fn to_stored(&self) -> String {
+    /// The text that a store keeps of an endpoint of `tenant`'s.
+    pub fn to_stored(&self, keyring: &Keyring, tenant: &str) -> Result<String, KeyringError> {
+        let seal = |secret| keyring.seal(secret, tenant);
+        let retiring = self.retiring.iter().map(|RetiringSecret { secret, until }| {
+            Ok::<_, KeyringError>(StoredRetiring { secret: seal(secret)?, until: *until })
+        });
         let stored = StoredSettings {
-            secrets: self.secrets.iter().map(Secret::reveal).collect(),
+            secrets: self.secrets.iter().map(seal).collect::<Result<_, _>>()?,
+            retiring: retiring.collect::<Result<_, _>>()?,
             signature: self.signature.clone(),
             retry_policy: self.retry_policy.clone(),
             max_in_flight: self.max_in_flight,
+            rate_limit: self.rate_limit,
             timeout_ms: self.timeout.map(|timeout| u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX)),
             headers: self.headers.clone(),
             description: self.description.clone(),
         };
-        serde_json::to_string(&stored).expect("settings are plain data")
+        Ok(serde_json::to_string(&stored).expect("settings are plain data"))
     }
 
-    /// What a store kept.
-    pub fn from_stored(text: &str) -> Result<Self, serde_json::Error> {
-        use serde::de::Error as _;
-        let stored: StoredSettings = serde_json::from_str(text)?;
-        let secrets = stored.secrets.iter().map(|secret| Secret::parse(secret)).collect::<Result<_, _>>();
+    /// What a store kept of an endpoint of `tenant`'s.
+    pub fn from_stored(text: &str, keyring: &Keyring, tenant: &str) -> Result<Self, UnreadableSettings> {
+        let stored: StoredSettings = serde_json::from_str(text).map_err(UnreadableSettings::Damaged)?;
+        let open = |sealed: &str| keyring.open(sealed, tenant);
+        let retiring = stored.retiring.iter().map(|StoredRetiring { secret, until }| {
+            Ok::<_, KeyringError>(RetiringSecret { secret: open(secret)?, until: *until })
+        });
         Ok(Self {
-            secrets: secrets.map_err(serde_json::Error::custom)?,
+            secrets: stored.secrets.iter().map(|secret| open(secret)).collect::<Result<_, _>>()?,
+            retiring: retiring.collect::<Result<_, _>>()?,
             signature: stored.signature,
             retry_policy: stored.retry_policy,
             max_in_flight: stored.max_in_flight,
+            rate_limit: stored.rate_limit,
             timeout: stored.timeout_ms.map(Duration::from_millis),
             headers: stored.headers,
             description: stored.description,
         })
     }
+
+    /// Whether every secret in a stored text is sealed with the key that seals now.
+    pub fn is_sealed_with_current_key(text: &str, keyring: &Keyring) -> bool {
+        let Ok(stored) = serde_json::from_str::<StoredSettings>(text) else { return false };
+        let retiring = stored.retiring.iter().map(|retiring| &retiring.secret);
+        stored.secrets.iter().chain(retiring).all(|sealed| keyring.is_current(sealed))
+    }
+
+    /// The secrets that sign at `now`, the newest first.
+    pub fn signing_secrets(&self, now: Timestamp) -> Vec<Secret> {
+        let retiring = self.retiring.iter().filter(|retiring| retiring.until > now).map(|retiring| &retiring.secret);
+        self.secrets.iter().chain(retiring).cloned().collect()
+    }
+
+    /// Puts a new secret in the place of those that sign; they sign beside it until `until`. What is over at `now` is
+    /// dropped.
+    pub fn rotate(&mut self, secret: Secret, now: Timestamp, until: Timestamp) {
+        let replaced = std::mem::replace(&mut self.secrets, vec![secret]);
+        self.retiring.retain(|retiring| retiring.until > now);
+        let retiring = replaced.into_iter().map(|secret| RetiringSecret { secret, until });
+        self.retiring.splice(0..0, retiring.filter(|retiring| retiring.until > now));
+        // Each makes the header longer, and one that is replaced so often is not used by anybody.
+        self.retiring.truncate(Self::MAX_RETIRING);
+    }
+
+    /// How many replaced secrets sign beside the newest at most.
+    pub const MAX_RETIRING: usize = 4;
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::keyring::SecretKey;
 
     #[test]
     fn patterns_match_as_documented() {
@@ -246,6 +336,8 @@ mod tests {
     fn settings_survive_being_stored() {
         let settings = EndpointSettings {
             secrets: vec![Secret::generate(), Secret::generate()],
+            retiring: vec![RetiringSecret { secret: Secret::generate(), until: Timestamp::UNIX_EPOCH }],
+            rate_limit: Some("100/s".parse().unwrap()),
             retry_policy: Some(RetryPolicy::default()),
             signature: Some(SignatureScheme::default()),
             max_in_flight: NonZeroU32::new(3),
@@ -253,9 +345,36 @@ mod tests {
             headers: vec![("x-team".to_owned(), "billing".to_owned())],
             description: "the billing team's".to_owned(),
         };
-        assert_eq!(EndpointSettings::from_stored(&settings.to_stored()).unwrap(), settings);
-        assert_eq!(EndpointSettings::from_stored("{}").unwrap(), EndpointSettings::default());
-        let newer = r#"{"description":"known","invented_later":true}"#;
-        assert_eq!(EndpointSettings::from_stored(newer).unwrap().description, "known");
+        let keyring = Keyring::new([SecretKey::generate()]);
+        let stored = settings.to_stored(&keyring, "acme").unwrap();
+        let read = |text: &str| EndpointSettings::from_stored(text, &keyring, "acme");
+        assert_eq!(read(&stored).unwrap(), settings);
+        assert!(EndpointSettings::is_sealed_with_current_key(&stored, &keyring));
+        let newer = Keyring::new([SecretKey::generate()]);
+        assert!(!EndpointSettings::is_sealed_with_current_key(&stored, &newer));
+        assert_eq!(read("{}").unwrap(), EndpointSettings::default());
+        assert_eq!(read(r#"{"description":"known","invented_later":true}"#).unwrap().description, "known");
+        assert!(matches!(read("no JSON"), Err(UnreadableSettings::Damaged(_))));
+        let in_clear = format!(r#"{{"secrets":["{}"]}}"#, Secret::generate().reveal());
+        assert!(matches!(read(&in_clear), Err(UnreadableSettings::Secret(KeyringError::Damaged))));
+    }
+
+    #[test]
+    fn a_replaced_secret_signs_beside_the_new_one_until_its_time_is_over() {
+        let now = Timestamp::UNIX_EPOCH;
+        let at = |seconds| now + Duration::from_secs(seconds);
+        let [first, second, third] = [Secret::generate(), Secret::generate(), Secret::generate()];
+        let mut settings = EndpointSettings { secrets: vec![first.clone()], ..EndpointSettings::default() };
+        settings.rotate(second.clone(), now, at(60));
+        assert_eq!(settings.signing_secrets(at(59)), [second.clone(), first.clone()]);
+        assert_eq!(settings.signing_secrets(at(60)), [second.clone()]);
+        settings.rotate(third.clone(), at(30), at(90));
+        assert_eq!(settings.signing_secrets(at(31)), [third.clone(), second.clone(), first]);
+        settings.rotate(Secret::generate(), at(70), at(70));
+        assert_eq!(settings.retiring, [RetiringSecret { secret: second, until: at(90) }], "no overlap: gone at once");
+        for _ in 0..10 {
+            settings.rotate(Secret::generate(), at(71), at(100));
+        }
+        assert_eq!(settings.retiring.len(), EndpointSettings::MAX_RETIRING);
     }
 }

@@ -10,6 +10,7 @@ use serde_json::{Map, Value};
 use crate::delivery::DeliveryStatus;
 use crate::destination::{Destination, DestinationPolicy};
 use crate::ids::{DeliveryId, EndpointId, EventId};
+use crate::once::Once;
 use crate::payload;
 use crate::refusal::Refusal;
 use crate::store::StoreError;
@@ -43,8 +44,12 @@ pub struct NewEvent {
     pub payload: Bytes,
     /// One destination given with the event. Without it the event fans out to the tenant's endpoints.
     pub destination_url: Option<String>,
+    /// One of the tenant's endpoints, whatever event types it wants. If it is not there, or disabled, nobody gets the event.
+    pub endpoint_id: Option<EndpointId>,
     /// Enqueueing again under the same key and content yields the first event.
     pub idempotency_key: Option<String>,
+    /// Only if this subject is not claimed yet; the claim and the event are written together or not at all.
+    pub once: Option<Once>,
     /// Not before this instant of the database's clock.
     pub deliver_at: Option<Timestamp>,
     /// Travels with announcements.
@@ -60,7 +65,9 @@ impl fmt::Debug for NewEvent {
             .field("event_type", &self.event_type)
             .field("payload_bytes", &self.payload.len())
             .field("destination_url", &self.destination_url)
+            .field("endpoint_id", &self.endpoint_id)
             .field("idempotency_key", &self.idempotency_key)
+            .field("once", &self.once)
             .field("deliver_at", &self.deliver_at)
             .field("topic", &self.topic)
             .finish_non_exhaustive()
@@ -75,7 +82,9 @@ impl NewEvent {
             event_type: event_type.into(),
             payload: payload.into(),
             destination_url: None,
+            endpoint_id: None,
             idempotency_key: None,
+            once: None,
             deliver_at: None,
             metadata: Metadata::new(),
             topic: DEFAULT_TOPIC.to_owned(),
@@ -86,6 +95,13 @@ impl NewEvent {
     #[must_use]
     pub fn to(mut self, destination_url: impl Into<String>) -> Self {
         self.destination_url = Some(destination_url.into());
+        self
+    }
+
+    /// To this endpoint only, whatever event types it wants.
+    #[must_use]
+    pub fn to_endpoint(mut self, id: EndpointId) -> Self {
+        self.endpoint_id = Some(id);
         self
     }
 
@@ -100,6 +116,20 @@ impl NewEvent {
     #[must_use]
     pub fn idempotency_key(mut self, key: impl Into<String>) -> Self {
         self.idempotency_key = Some(key.into());
+        self
+    }
+
+    /// Only if nobody has claimed this subject in its current generation.
+    #[must_use]
+    pub fn once(mut self, subject: impl Into<String>) -> Self {
+        self.once = Some(Once { subject: subject.into(), generation: None });
+        self
+    }
+
+    /// Only if this is the subject's current generation and nobody has claimed it.
+    #[must_use]
+    pub fn once_in(mut self, subject: impl Into<String>, generation: u64) -> Self {
+        self.once = Some(Once { subject: subject.into(), generation: Some(generation) });
         self
     }
 
@@ -132,11 +162,14 @@ pub struct Admission {
     pub destinations: DestinationPolicy,
     /// Larger payloads are refused.
     pub max_payload_bytes: usize,
+    /// Whether an event may name its own destination. Where no signing secret is set it may not: nothing goes out
+    /// unsigned.
+    pub bare_destinations: bool,
 }
 
 impl Default for Admission {
     fn default() -> Self {
-        Self { destinations: DestinationPolicy::default(), max_payload_bytes: 262_144 }
+        Self { destinations: DestinationPolicy::default(), max_payload_bytes: 262_144, bare_destinations: true }
     }
 }
 
@@ -166,6 +199,9 @@ impl AdmittedEvent {
         let metadata = serde_json::to_vec(&event.metadata).expect("a map of JSON values is JSON");
         let deliver_at = event.deliver_at.map(|at| at.to_string()).unwrap_or_default();
         let destination = self.destination.as_ref().map(Destination::as_str).unwrap_or_default();
+        let endpoint_id = event.endpoint_id.map(|id| id.to_string()).unwrap_or_default();
+        let once =
+            event.once.as_ref().map(|once| format!("{:?} {}", once.generation, once.subject)).unwrap_or_default();
         for part in [
             event.event_type.as_bytes(),
             &event.payload,
@@ -173,6 +209,8 @@ impl AdmittedEvent {
             deliver_at.as_bytes(),
             event.topic.as_bytes(),
             &metadata,
+            once.as_bytes(),
+            endpoint_id.as_bytes(),
         ] {
             // Each part is preceded by its length, so that no two different lists of parts hash alike.
             hash.update((part.len() as u64).to_be_bytes());
@@ -196,12 +234,39 @@ impl Admission {
         if let Some(key) = &event.idempotency_key {
             check_name("idempotency_key", "idempotency_key_invalid", key)?;
         }
+        if let Some(once) = &event.once {
+            check_name("once.subject", "subject_invalid", &once.subject)?;
+            check_generation(once)?;
+        }
         check_metadata(&event.metadata)?;
+        if event.destination_url.is_some() && event.endpoint_id.is_some() {
+            let detail = "an event goes to a URL of its own or to one endpoint, not to both";
+            return Err(Refusal::new("destination_ambiguous", "destination_url", detail));
+        }
+        if event.destination_url.is_some() && !self.bare_destinations {
+            return Err(Refusal::new(
+                "signing_secret_missing",
+                "destination_url",
+                "an event with its own destination would go out unsigned: no signing_secret is set",
+            )
+            .hint("set signing_secret, or register the URL as an endpoint, which has a secret of its own"));
+        }
         let destination = match &event.destination_url {
             Some(url) => Some(self.destinations.check_url(url)?),
             None => None,
         };
         Ok(AdmittedEvent { event, destination })
+    }
+}
+
+fn check_generation(once: &Once) -> Result<(), Refusal> {
+    match once.generation {
+        // Stores keep it as a signed number.
+        Some(generation) if generation == 0 || i64::try_from(generation).is_err() => {
+            let detail = format!("generations are counted from 1, this one is {generation}");
+            Err(Refusal::new("generation_invalid", "once.generation", detail))
+        }
+        _ => Ok(()),
     }
 }
 
@@ -256,7 +321,8 @@ fn check_metadata(metadata: &Metadata) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn check_name(field: &'static str, code: &'static str, name: &str) -> Result<(), Refusal> {
+/// A name in everything that is kept: one line of printable ASCII.
+pub fn check_name(field: &'static str, code: &'static str, name: &str) -> Result<(), Refusal> {
     let limit = Admission::MAX_NAME_BYTES;
     let printable = name.bytes().all(|byte| byte == b' ' || byte.is_ascii_graphic());
     if name.is_empty() || name.len() > limit || !printable || name.trim() != name {
@@ -275,6 +341,8 @@ pub enum Enqueued {
     New {
         /// The new event.
         event_id: EventId,
+        /// When, by the database's clock.
+        created_at: Timestamp,
         /// Its deliveries.
         deliveries: Vec<EnqueuedDelivery>,
     },
@@ -283,21 +351,29 @@ pub enum Enqueued {
         /// The event of that earlier enqueue.
         event_id: EventId,
     },
+    /// The subject was claimed before, or its generation is over; nothing was written, its idempotency key included.
+    NotClaimed {
+        /// The subject's current generation.
+        generation: u64,
+        /// Who has claimed it in this generation; none when the enqueue named an older one and nobody has yet.
+        winner: Option<EventId>,
+    },
 }
 
 impl Enqueued {
-    /// The event, new or not.
-    pub fn event_id(&self) -> EventId {
+    /// The event: new, found under the same key, or the winner of the claim.
+    pub fn event_id(&self) -> Option<EventId> {
         match self {
-            Self::New { event_id, .. } | Self::Duplicate { event_id } => *event_id,
+            Self::New { event_id, .. } | Self::Duplicate { event_id } => Some(*event_id),
+            Self::NotClaimed { winner, .. } => *winner,
         }
     }
 
-    /// What was written, empty for a duplicate.
+    /// What was written, empty if nothing was.
     pub fn deliveries(&self) -> &[EnqueuedDelivery] {
         match self {
             Self::New { deliveries, .. } => deliveries,
-            Self::Duplicate { .. } => &[],
+            Self::Duplicate { .. } | Self::NotClaimed { .. } => &[],
         }
     }
 }
@@ -365,6 +441,19 @@ impl fmt::Debug for Event {
             .field("deliveries", &self.deliveries)
             .finish_non_exhaustive()
     }
+}
+
+/// Which events to look at; what is not given does not narrow.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct EventFilter {
+    /// Of this tenant.
+    pub tenant: Option<String>,
+    /// Of exactly this type.
+    pub event_type: Option<String>,
+    /// Created at or after.
+    pub since: Option<Timestamp>,
+    /// Created before.
+    pub until: Option<Timestamp>,
 }
 
 /// One line of an event's deliveries.

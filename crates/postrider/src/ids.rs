@@ -93,6 +93,11 @@ id!(
     EndpointId, "ep", "an endpoint"
 );
 
+id!(
+    /// Names an API key; not the key itself.
+    KeyId, "key", "a key"
+);
+
 fn parse(text: &str, prefix: &str) -> Option<Uuid> {
     if let Ok(uuid) = Uuid::try_parse(text) {
         return Some(uuid);

@@ -8,15 +8,19 @@
 //! trait, [`Store`]; everything else here is data, functions, or the real thing.
 
 pub mod announcement;
+pub mod api_key;
 pub mod delivery;
 pub mod destination;
 pub mod dispatcher;
 pub mod endpoint;
 pub mod event;
 pub mod ids;
+pub mod keyring;
 pub mod lease;
+pub mod once;
 pub mod outcome;
 mod payload;
+pub mod rate_limit;
 pub mod refusal;
 pub mod retry;
 pub mod retry_after;
@@ -26,17 +30,23 @@ pub mod store;
 pub mod transport;
 
 pub use announcement::{Announcement, Fact, Feed, Heard, Subscription};
+pub use api_key::{ApiKey, KeyDigest, KeyToken, NewApiKey, Scope};
 pub use delivery::{Attempt, Cursor, Delivery, DeliveryDetail, DeliveryFilter, DeliveryStatus, Page, PageRequest};
 pub use destination::{Destination, DestinationPolicy};
 pub use dispatcher::{Dispatcher, DispatcherBuilder, InvalidDispatcher, Monitor, Totals};
-pub use endpoint::{Endpoint, EndpointSettings, EndpointStatus, EventTypePattern, NewEndpoint};
+pub use endpoint::{
+    Endpoint, EndpointFilter, EndpointSettings, EndpointStatus, EventTypePattern, NewEndpoint, RetiringSecret,
+};
 pub use event::{
     Admission, AdmittedEvent, DEFAULT_TENANT, DEFAULT_TOPIC, EnqueueError, Enqueued, EnqueuedDelivery, Event,
-    EventDelivery, Metadata, NewEvent,
+    EventDelivery, EventFilter, Metadata, NewEvent,
 };
-pub use ids::{DeliveryId, EndpointId, EventId, InvalidId};
+pub use ids::{DeliveryId, EndpointId, EventId, InvalidId, KeyId};
+pub use keyring::{InvalidSecretKey, Keyring, KeyringError, SecretKey};
 pub use lease::{InvalidLease, InvalidWorkerId, Lease, LeaseTerm, LeaseToken, WorkerId};
+pub use once::{Once, OnceClaim, OnceWinner};
 pub use outcome::{Outcome, OutcomeKind, Phase, Response, Verdict, verdict};
+pub use rate_limit::RateLimit;
 pub use refusal::Refusal;
 pub use retry::RetryPolicy;
 pub use retry_after::retry_after;

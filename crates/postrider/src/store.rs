@@ -19,6 +19,7 @@
 //! store has an inherent method for it. [`Store::enqueue`] is the same in a transaction of its own.
 
 use std::fmt;
+use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -28,20 +29,30 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use crate::announcement::Announcement;
+use crate::api_key::{ApiKey, KeyDigest, NewApiKey};
 use crate::delivery::{Delivery, DeliveryDetail, DeliveryFilter, DeliveryStatus, Page, PageRequest};
-use crate::endpoint::{Endpoint, EndpointStatus, NewEndpoint};
-use crate::event::{EnqueueError, Enqueued, Event, NewEvent};
-use crate::ids::{DeliveryId, EndpointId, EventId};
+use crate::endpoint::{Endpoint, EndpointFilter, EndpointStatus, NewEndpoint};
+use crate::event::{EnqueueError, Enqueued, Event, EventFilter, NewEvent};
+use crate::ids::{DeliveryId, EndpointId, EventId, KeyId};
 use crate::lease::{Lease, WorkerId};
+use crate::once::OnceClaim;
 use crate::outcome::{OutcomeKind, Verdict};
+use crate::refusal::Refusal;
 
 /// A database that keeps deliveries. See the [module](self) for the contract that all methods share.
 #[async_trait]
 pub trait Store: Send + Sync + fmt::Debug + 'static {
     /// Enqueues the events, all or none, in one transaction of the store's own. One result each, in order. An event
     /// whose idempotency key is known, also from earlier in the same list, is a duplicate; if its content differs,
-    /// nothing at all is written.
+    /// nothing at all is written. An event that loses its claim on a subject, also to one earlier in the list, is not
+    /// written, and that is no error.
     async fn enqueue(&self, events: Vec<NewEvent>) -> Result<Vec<Enqueued>, EnqueueError>;
+
+    /// Enqueues events that have nothing to do with each other in one transaction: one that is refused, or whose idempotency
+    /// key belongs to other content, says so and does not touch the others. An error of the store is for all of them.
+    async fn enqueue_each(&self, events: Vec<NewEvent>) -> Result<Vec<Result<Enqueued, EnqueueError>>, StoreError> {
+        Err(StoreError::new(StoreErrorCode::Internal, "not there yet"))
+    }
 
     /// Called once when a dispatcher starts, which keeps the guard while it runs. A store that only one dispatcher may
     /// work on takes its lock here, gives back the leases that an earlier one left behind, and lets the lock go when the
@@ -51,6 +62,8 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
     /// Takes up to `limit` ready deliveries and grants a lease on each. Lanes take turns, beginning after the
     /// request's cursor; no lane gets more than its free slots; lanes of endpoints that are not active are passed
     /// over. Two concurrent claims never return the same delivery, and never wait for each other.
+    ///
+    /// An endpoint's own in-flight and rate limits hold for all dispatchers together, however many claim at once.
     async fn claim(&self, request: &ClaimRequest) -> Result<Claimed, StoreError>;
 
     /// Extends the leases that `worker` still holds under exactly these tokens to `lease` from now, never backwards,
@@ -96,17 +109,61 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
     /// How many match; counted exactly.
     async fn count_deliveries(&self, filter: &DeliveryFilter) -> Result<u64, StoreError>;
 
+    /// Events that match with their payloads and deliveries, newest first. A page ends before its limit when its payloads
+    /// come to more than `max_bytes`, but has at least one event if there is one.
+    async fn events(
+        &self,
+        filter: &EventFilter,
+        page: &PageRequest,
+        max_bytes: usize,
+    ) -> Result<Page<Event>, StoreError> {
+        Err(StoreError::new(StoreErrorCode::Internal, "not there yet"))
+    }
+
     /// One event with its payload and deliveries.
     async fn event(&self, id: EventId) -> Result<Option<Event>, StoreError>;
 
     /// What is where right now; of one tenant, or of all.
     async fn overview(&self, tenant: Option<&str>) -> Result<Overview, StoreError>;
 
-    /// Registers an endpoint.
-    async fn create_endpoint(&self, endpoint: NewEndpoint) -> Result<Endpoint, StoreError>;
+    /// How a subject stands; none when it was never claimed nor reset.
+    async fn once(&self, tenant: &str, subject: &str) -> Result<Option<OnceClaim>, StoreError> {
+        Err(StoreError::new(StoreErrorCode::Internal, "not there yet"))
+    }
 
-    /// One endpoint.
+    /// Begins the next generation of a subject, also of one that nobody has claimed yet, and returns it. Audited.
+    async fn reset_once(&self, tenant: &str, subject: &str, operator: &Operator) -> Result<u64, StoreError> {
+        Err(StoreError::new(StoreErrorCode::Internal, "not there yet"))
+    }
+
+    /// Registers an endpoint. Audited.
+    async fn create_endpoint(&self, endpoint: NewEndpoint, operator: &Operator) -> Result<Endpoint, StoreError>;
+
+    /// One endpoint. One that was removed is not there any more.
     async fn endpoint(&self, id: EndpointId) -> Result<Option<Endpoint>, StoreError>;
+
+    /// Endpoints that match, newest first.
+    async fn endpoints(&self, filter: &EndpointFilter, page: &PageRequest) -> Result<Page<Endpoint>, StoreError> {
+        Err(StoreError::new(StoreErrorCode::Internal, "not there yet"))
+    }
+
+    /// Writes an endpoint's URL, event types and settings if its revision is still the one in `endpoint`, and returns it
+    /// with the next one. None when somebody else has changed it meanwhile, or it is gone. Deliveries that exist keep their
+    /// destination; they are signed and treated by the new settings. Audited.
+    async fn replace_endpoint(
+        &self,
+        endpoint: &Endpoint,
+        change: EndpointChange,
+        operator: &Operator,
+    ) -> Result<Option<Endpoint>, StoreError> {
+        Err(StoreError::new(StoreErrorCode::Internal, "not there yet"))
+    }
+
+    /// Removes an endpoint with its secrets: nothing is sent to it any more, and no event reaches it. What of its deliveries
+    /// is ready or scheduled is cancelled, here or by a later [`retain`](Store::retain). False when there is none. Audited.
+    async fn remove_endpoint(&self, id: EndpointId, operator: &Operator) -> Result<bool, StoreError> {
+        Err(StoreError::new(StoreErrorCode::Internal, "not there yet"))
+    }
 
     /// Pauses, resumes or disables an endpoint. False when there is none.
     async fn set_endpoint_status(
@@ -127,12 +184,44 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
     /// Returns when something may have been announced, or after `timeout`.
     async fn wait_announced(&self, timeout: Duration);
 
-    /// The audit trail, newest first: what operators did.
-    async fn audit(&self, page: &PageRequest) -> Result<Page<AuditEntry>, StoreError>;
+    /// Makes a key. None when it should have been the first and there is one already. Audited.
+    async fn create_key(&self, key: NewApiKey, operator: &Operator) -> Result<Option<ApiKey>, StoreError> {
+        Err(StoreError::new(StoreErrorCode::Internal, "not there yet"))
+    }
+
+    /// Keys, also revoked ones, newest first; those of one tenant, or all.
+    async fn keys(&self, tenant: Option<&str>, page: &PageRequest) -> Result<Page<ApiKey>, StoreError> {
+        Err(StoreError::new(StoreErrorCode::Internal, "not there yet"))
+    }
+
+    /// The key of this digest, if there is one that is not revoked.
+    async fn key_of_digest(&self, digest: &KeyDigest) -> Result<Option<ApiKey>, StoreError> {
+        Err(StoreError::new(StoreErrorCode::Internal, "not there yet"))
+    }
+
+    /// Revokes a key, of this tenant or of any. False when there is none that is not revoked. Audited.
+    async fn revoke_key(&self, id: KeyId, tenant: Option<&str>, operator: &Operator) -> Result<bool, StoreError> {
+        Err(StoreError::new(StoreErrorCode::Internal, "not there yet"))
+    }
+
+    /// The audit trail, newest first: what operators did, to one tenant's things, or to all.
+    async fn audit(&self, tenant: Option<&str>, page: &PageRequest) -> Result<Page<AuditEntry>, StoreError>;
+
+    /// Whether the store can be worked with: it answers, and its schema is the one that this program knows.
+    async fn health(&self) -> Result<Health, StoreError> {
+        Err(StoreError::new(StoreErrorCode::Internal, "not there yet"))
+    }
+
+    /// What an operator should know about the database: settings that are bad for it, trouble that is on its way. It looks
+    /// at more than [`health`](Store::health) does, and may take a while.
+    async fn diagnose(&self) -> Result<Vec<Finding>, StoreError> {
+        Err(StoreError::new(StoreErrorCode::Internal, "not there yet"))
+    }
 
     /// Removes up to `limit` events older than `older_than` of which every delivery is delivered or cancelled, with
-    /// their deliveries and attempts, and announcements that old. Dead letters and whatever is unsettled stay, and so
-    /// do idempotency keys. Call again with the returned place until there is none.
+    /// their deliveries and attempts, announcements that old, and generations of subjects that ended that long ago.
+    /// Dead letters and whatever is unsettled stay, and so do idempotency keys. It also cancels up to `limit` deliveries
+    /// that were left of removed endpoints. Call again with the returned place until there is none.
     async fn retain(&self, older_than: Duration, after: Option<EventId>, limit: u32) -> Result<Retained, StoreError>;
 }
 
@@ -194,6 +283,9 @@ pub struct Claimed {
     pub cursor: Option<Lane>,
     /// The database's time of the claim.
     pub at: Timestamp,
+    /// Something was left behind only because its endpoint's rate limit was reached: after this long there is a token
+    /// again.
+    pub next_token_in: Option<Duration>,
 }
 
 /// One leased delivery, with all that an attempt needs.
@@ -245,6 +337,8 @@ pub struct Settle {
     pub attempt: AttemptResult,
     /// The endpoint said that it is gone.
     pub disable_endpoint: bool,
+    /// Disable the endpoint if this failure is one of a row that began at least this long ago.
+    pub disable_after: Option<Duration>,
 }
 
 /// An attempt, as it is reported by its worker: in durations, since the store has the clock.
@@ -291,6 +385,73 @@ pub struct Promoted {
     pub ready: u64,
     /// How long until the next one is due; none when nothing is scheduled.
     pub next_due_in: Option<Duration>,
+}
+
+/// What kind of change is made to an endpoint, for the audit trail.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EndpointChange {
+    /// Its URL, event types or settings.
+    Update,
+    /// Its secret.
+    RotateSecret,
+    /// Nothing but the key under which its secrets are encrypted.
+    Reseal,
+}
+
+impl EndpointChange {
+    /// Its name in the audit trail.
+    pub const fn action(self) -> &'static str {
+        match self {
+            Self::Update => "endpoint.update",
+            Self::RotateSecret => "endpoint.rotate_secret",
+            Self::Reseal => "endpoint.reseal",
+        }
+    }
+}
+
+/// A store that can be worked with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Health {
+    /// The database's time.
+    pub at: Timestamp,
+    /// The connections of this process, where the store keeps a pool of them.
+    pub connections: Option<Connections>,
+}
+
+/// A pool of connections.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Connections {
+    /// Open.
+    pub open: u32,
+    /// Open, and nobody uses them.
+    pub idle: u32,
+    /// How many there may be.
+    pub most: u32,
+}
+
+/// One thing that was looked at in a diagnosis.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    /// What was looked at: `autovacuum`, `long_transactions`.
+    pub check: &'static str,
+    /// How it is.
+    pub level: FindingLevel,
+    /// What was found.
+    pub detail: String,
+    /// What to do about it.
+    pub hint: Option<String>,
+}
+
+/// How bad a finding is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum FindingLevel {
+    /// Good.
+    Ok,
+    /// Works, but will hurt.
+    Warning,
+    /// Does not work.
+    Problem,
 }
 
 /// Who acts, for the audit trail.
@@ -366,6 +527,19 @@ pub struct Overview {
     /// How long the oldest ready delivery has been due.
     #[serde(serialize_with = "as_millis", rename = "oldest_due_age_ms")]
     pub oldest_due_age: Option<Duration>,
+    /// What was announced in the last minute.
+    pub last_minute: LastMinute,
+}
+
+/// How much has happened in a minute.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+pub struct LastMinute {
+    /// Attempts that ended a delivery well.
+    pub delivered: u64,
+    /// Attempts that failed and will be followed by another.
+    pub failed: u64,
+    /// Deliveries that died.
+    pub dead: u64,
 }
 
 #[expect(clippy::ref_option, reason = "the shape that serde calls")]
@@ -381,6 +555,35 @@ pub struct FeedPlace {
     pub position: i64,
     /// Positions that may yet appear, each with the store's mark from which on it no longer can.
     pub gaps: Vec<(i64, u64)>,
+}
+
+/// `12`, or with gaps `12.7-1001.9-1002`: for whoever resumes later.
+impl fmt::Display for FeedPlace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.position)?;
+        self.gaps.iter().try_for_each(|(position, mark)| write!(f, ".{position}-{mark}"))
+    }
+}
+
+impl FromStr for FeedPlace {
+    type Err = Refusal;
+
+    fn from_str(text: &str) -> Result<Self, Refusal> {
+        const MOST_BYTES: usize = 65_536;
+        let number = |text: &str| text.parse::<i64>().ok().filter(|number| *number >= 0);
+        let gap = |text: &str| {
+            let (position, mark) = text.split_once('-')?;
+            Some((number(position)?, mark.parse::<u64>().ok()?))
+        };
+        let parse = || {
+            let mut parts = text.split('.');
+            let position = number(parts.next()?)?;
+            Some(Self { position, gaps: parts.map(gap).collect::<Option<_>>()? })
+        };
+        (text.len() <= MOST_BYTES).then(parse).flatten().ok_or_else(|| {
+            Refusal::new("last_event_id_invalid", "Last-Event-ID", "it is not one that this stream has sent")
+        })
+    }
 }
 
 /// Some announcements, and where to go on.
@@ -399,11 +602,13 @@ pub struct AuditEntry {
     pub id: uuid::Uuid,
     /// When.
     pub at: Timestamp,
+    /// Whose thing it was done to; none for what belongs to all.
+    pub tenant: Option<String>,
     /// Who.
     pub operator: String,
     /// What: `delivery.retry`, `delivery.cancel`, `endpoint.pause`.
     pub action: String,
-    /// To which: the id's text.
+    /// To which: the id's text, or the subject of a once-only claim.
     pub subject: String,
     /// Why, where a reason was given.
     pub reason: Option<String>,
@@ -416,6 +621,8 @@ pub struct Retained {
     pub events: u64,
     /// Their deliveries.
     pub deliveries: u64,
+    /// Deliveries of removed endpoints that were cancelled.
+    pub cancelled: u64,
     /// Where to go on; none when everything old was looked at.
     pub next: Option<EventId>,
 }
@@ -448,6 +655,8 @@ pub enum StoreErrorCode {
     Schema,
     /// Another process has what only one may have.
     Locked,
+    /// There is no key to encrypt secrets with, or not the right one.
+    SecretKey,
     /// Something that should not happen: a bug, a damaged file, somebody else's change to the schema.
     Internal,
 }
@@ -462,6 +671,7 @@ impl StoreErrorCode {
             Self::Conflict => "store_conflict",
             Self::Schema => "store_schema",
             Self::Locked => "store_locked",
+            Self::SecretKey => "store_secret_key",
             Self::Internal => "store_internal",
         }
     }
@@ -489,5 +699,24 @@ impl StoreError {
     pub fn caused_by(mut self, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
         self.source = Some(source.into());
         self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_survives_its_text() {
+        for place in [
+            FeedPlace::default(),
+            FeedPlace { position: 12, gaps: vec![] },
+            FeedPlace { position: i64::MAX, gaps: vec![(7, 1001), (9, u64::MAX)] },
+        ] {
+            assert_eq!(place.to_string().parse(), Ok(place));
+        }
+        for text in ["", "x", "-1", "1.", "1.2", "1.2-", "1.-3", "1 ", &"1.1-1".repeat(20_000)] {
+            assert_eq!(text.parse::<FeedPlace>().unwrap_err().code, "last_event_id_invalid");
+        }
     }
 }

@@ -168,7 +168,7 @@ impl Show {
         let number = self.types.len() + 1;
         let event = NewEvent::new(event_type, format!(r#"{{"number":{number}}}"#)).to(url);
         let enqueued = self.store.enqueue(vec![event]).await?;
-        let id = enqueued.first().expect("one event gives one result").event_id();
+        let id = enqueued.first().and_then(postrider::Enqueued::event_id).expect("one event gives one result");
         self.types.insert(id, event_type);
         if self.output.json {
             return Ok(());

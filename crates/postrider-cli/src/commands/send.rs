@@ -74,7 +74,10 @@ pub(crate) async fn run(arguments: Arguments, context: &Context) -> Result<(), F
     let enqueued = enqueued.first().expect("one event gives one result");
     // The event is stored. What is read now is only to tell of it, and a failure to read must not look like one to
     // send: whoever sent it again would send it twice.
-    let read = store.event(enqueued.event_id()).await.ok().flatten();
+    let read = match enqueued.event_id() {
+        Some(id) => store.event(id).await.ok().flatten(),
+        None => None,
+    };
     tell(&Sent::new(enqueued, &arguments.event_type, read), context)
 }
 
@@ -120,7 +123,7 @@ fn require_signing_secret(arguments: &Arguments, config: &Config) -> Result<(), 
 /// What there is to tell of an event that is stored.
 #[derive(Debug, Serialize)]
 struct Sent {
-    id: EventId,
+    id: Option<EventId>,
     #[serde(rename = "type")]
     event_type: String,
     /// None if it could not be read back.
@@ -156,7 +159,8 @@ fn tell(sent: &Sent, context: &Context) -> Result<(), Failure> {
         return context.output.document(sent);
     }
     let note = if sent.duplicate { "  (sent before under this idempotency key; nothing new was stored)" } else { "" };
-    context.output.line(format!("event     {}  {}{note}", sent.id, sent.event_type))?;
+    let id = sent.id.map(|id| id.to_string()).unwrap_or_default();
+    context.output.line(format!("event     {id}  {}{note}", sent.event_type))?;
     for delivery in &sent.deliveries {
         let destination = output::plain(&delivery.destination_url, 200);
         context.output.line(format!("delivery  {}  {}  {destination}", delivery.id, delivery.status))?;
@@ -179,8 +183,8 @@ mod tests {
         let (event_id, id) = (EventId::from_uuid(Uuid::now_v7()), DeliveryId::from_uuid(Uuid::now_v7()));
         let destination_url = "https://hooks.example.com/".to_owned();
         let deliveries = vec![EnqueuedDelivery { id, destination_url: destination_url.clone(), endpoint_id: None }];
-        let sent = Sent::new(&Enqueued::New { event_id, deliveries }, "a.b", None);
-        assert_eq!((sent.id, sent.event_type.as_str(), sent.duplicate), (event_id, "a.b", false));
+        let sent = Sent::new(&Enqueued::New { event_id, created_at: Timestamp::now(), deliveries }, "a.b", None);
+        assert_eq!((sent.id, sent.event_type.as_str(), sent.duplicate), (Some(event_id), "a.b", false));
         let status = DeliveryStatus::Pending;
         assert_eq!(sent.deliveries, [EventDelivery { id, destination_url, status }]);
         let again = Sent::new(&Enqueued::Duplicate { event_id }, "a.b", None);

@@ -101,7 +101,7 @@ impl Config {
         let retry_policy = retry_policy(reading)?;
         let max_payload_bytes = reading.number(Key::MaxPayloadBytes, 1, 1 << 30)?;
         let kept_response_bytes = reading.number(Key::KeptResponseBytes, 0, 1 << 20)?;
-        let admission = Admission { destinations: destinations(reading)?, max_payload_bytes };
+        let admission = Admission { destinations: destinations(reading)?, max_payload_bytes, bare_destinations: true };
         let signing_secret = secret(reading, Key::SigningSecret)?;
         let signature = signature(reading)?;
         secret(reading, Key::SecretKey)?;

@@ -37,7 +37,7 @@ fn what_operators_do_is_audited_under_their_names() {
     let id = sent["deliveries"][0]["id"].as_str().unwrap();
     workplace.run(["deliveries", "cancel", id, "--reason", "by mistake"]).succeeds();
     workplace.run(["deliveries", "retry", id, "--operator", "ada"]).succeeds();
-    let trail = prepared.runtime.block_on(prepared.store.audit(&PageRequest::default())).unwrap();
+    let trail = prepared.runtime.block_on(prepared.store.audit(None, &PageRequest::default())).unwrap();
     let entries: Vec<_> = trail.items.iter().map(|entry| (entry.operator.as_str(), entry.reason.as_deref())).collect();
     assert_eq!(entries, [("ada", None), ("tester@cli", Some("by mistake"))], "newest first");
 }
@@ -52,7 +52,7 @@ fn until_idle_does_not_wait_for_a_paused_endpoint() {
         settings: EndpointSettings { secrets: vec![Secret::generate()], ..EndpointSettings::default() },
     };
     prepared.runtime.block_on(async {
-        let endpoint = prepared.store.create_endpoint(endpoint).await.unwrap();
+        let endpoint = prepared.store.create_endpoint(endpoint, &tester()).await.unwrap();
         let paused = prepared.store.set_endpoint_status(endpoint.id, EndpointStatus::Paused, None, &tester()).await;
         assert!(paused.unwrap());
     });

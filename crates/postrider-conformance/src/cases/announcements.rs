@@ -35,7 +35,7 @@ pub async fn every_fact_is_announced_in_order_with_topic_and_metadata(t: &Trial)
     assert_eq!(told, expected);
     assert!(announced.is_sorted_by(|earlier, later| earlier.position < later.position));
     for told in &announced {
-        assert_eq!((told.delivery_id, told.event_id, told.endpoint_id), (id, enqueued.event_id(), None));
+        assert_eq!((told.delivery_id, told.event_id, told.endpoint_id), (id, enqueued.event_id().unwrap(), None));
         assert_eq!(told.topic, "billing");
         assert_eq!(told.metadata, event.metadata);
     }

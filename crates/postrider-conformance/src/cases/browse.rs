@@ -32,7 +32,7 @@ pub async fn every_filter_narrows_the_listing_and_the_count(t: &Trial) {
     {
         let enqueued = t.enqueue(event).await;
         assert_eq!(enqueued.deliveries().len(), 1, "{number}");
-        all.push((enqueued.event_id(), enqueued.deliveries()[0].id));
+        all.push((enqueued.event_id().unwrap(), enqueued.deliveries()[0].id));
         t.advance_secs(10);
     }
     let id = |number: usize| all[number].1;
@@ -135,7 +135,7 @@ pub async fn an_event_is_shown_with_payload_and_deliveries(t: &Trial) {
     let claim = t.claim("w1", 1).await.remove(0);
     t.settle("w1", claim.lease, Verdict::Delivered).await;
 
-    let shown = t.store.event(enqueued.event_id()).await.unwrap().unwrap();
+    let shown = t.store.event(enqueued.event_id().unwrap()).await.unwrap().unwrap();
     assert_eq!(shown.payload, event.payload);
     assert_eq!(shown.metadata, event.metadata);
     let mut written: Vec<_> =

@@ -251,7 +251,7 @@ pub async fn the_audit_trail_is_listed_newest_first_in_pages(t: &Trial) {
     let mut listed = Vec::new();
     let mut cursor = None;
     loop {
-        let page = t.store.audit(&PageRequest::new(3, cursor).unwrap()).await.unwrap();
+        let page = t.store.audit(None, &PageRequest::new(3, cursor).unwrap()).await.unwrap();
         assert!(page.items.len() <= 3);
         listed.extend(page.items.into_iter().map(|entry| entry.subject));
         cursor = page.next;

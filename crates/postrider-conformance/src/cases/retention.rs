@@ -13,7 +13,7 @@ const DAY: Duration = Duration::from_hours(24);
 async fn retain_all(t: &Trial, older_than: Duration, limit: u32) -> (u64, u64) {
     let (mut events, mut deliveries, mut after) = (0, 0, None);
     for _ in 0..1000 {
-        let Retained { events: some_events, deliveries: some_deliveries, next } =
+        let Retained { events: some_events, deliveries: some_deliveries, next, .. } =
             t.store.retain(older_than, after, limit).await.unwrap();
         assert!(some_events <= u64::from(limit), "a step keeps its limit");
         events += some_events;
@@ -70,7 +70,7 @@ pub async fn an_event_stays_while_one_of_its_deliveries_is_not_done(t: &Trial) {
     t.freeze();
     t.endpoint("a", &["*"]).await;
     t.endpoint("b", &["*"]).await;
-    let event = t.enqueue(NewEvent::new("invoice.paid", "{}")).await.event_id();
+    let event = t.enqueue(NewEvent::new("invoice.paid", "{}")).await.event_id().unwrap();
     let claim = t.claim("w1", 1).await.remove(0);
     t.settle("w1", claim.lease, Verdict::Delivered).await;
     t.advance(DAY * 2);
@@ -90,7 +90,7 @@ pub async fn an_event_stays_while_one_of_its_deliveries_is_not_done(t: &Trial) {
 
 pub async fn an_old_event_without_deliveries_goes(t: &Trial) {
     t.freeze();
-    let event = t.enqueue(NewEvent::new("invoice.paid", "{}")).await.event_id();
+    let event = t.enqueue(NewEvent::new("invoice.paid", "{}")).await.event_id().unwrap();
     t.advance(DAY * 2);
     assert_eq!(retain_all(t, DAY, 100).await, (1, 0));
     assert_eq!(t.store.event(event).await.unwrap(), None);
@@ -115,7 +115,7 @@ pub async fn steps_with_a_limit_come_to_everything_that_is_old(t: &Trial) {
 pub async fn a_key_is_known_for_ever(t: &Trial) {
     t.freeze();
     let event = event_to("a").idempotency_key("k1");
-    let first = t.enqueue(event.clone()).await.event_id();
+    let first = t.enqueue(event.clone()).await.event_id().unwrap();
     t.claim_and_settle(Verdict::Delivered).await;
     t.advance(DAY * 2);
     assert_eq!(retain_all(t, DAY, 100).await, (1, 1));

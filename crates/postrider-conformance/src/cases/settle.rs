@@ -39,8 +39,7 @@ pub async fn p7_an_attempt_is_recorded_as_it_was_reported(t: &Trial) {
         response_excerpt: Some("half of a \"body\" é😀\n".to_owned()),
         error_detail: Some("timeout: the deadline passed while reading the response body".to_owned()),
     };
-    let settle =
-        Settle { lease: claim.lease, verdict: retry_after(30), attempt: attempt.clone(), disable_endpoint: false };
+    let settle = Settle { attempt: attempt.clone(), ..settle_of(claim.lease, retry_after(30)) };
     assert_eq!(t.settle_all("w1", &[settle]).await, [Settlement::Applied]);
     let recorded = t.attempts(id).await;
     assert_eq!(recorded.len(), 1);

@@ -59,7 +59,11 @@ pub fn event_for(receiver: &Receiver) -> NewEvent {
 pub async fn endpoint_at(trial: &Trial, receiver: &Receiver, settings: EndpointSettings) -> Endpoint {
     let url = loopback().check_url(&receiver.url()).unwrap();
     let (tenant, event_types) = ("default".to_owned(), vec!["*".parse().unwrap()]);
-    trial.store.create_endpoint(NewEndpoint { tenant, url, event_types, settings }).await.unwrap()
+    trial
+        .store
+        .create_endpoint(NewEndpoint { tenant, url, event_types, settings }, &crate::trial::operator())
+        .await
+        .unwrap()
 }
 
 /// Enqueues so many events for a receiver.

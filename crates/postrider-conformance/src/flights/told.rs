@@ -36,7 +36,7 @@ pub async fn announcements_reach_a_subscriber_here_and_one_elsewhere(t: &Trial) 
     for subscription in &mut subscriptions {
         let first = next(subscription).await;
         assert_eq!((first.fact, first.delivery_id), (Fact::Dead, dead.deliveries()[0].id));
-        assert_eq!((first.event_id, first.attempt_count, first.endpoint_id), (dead.event_id(), 1, None));
+        assert_eq!((first.event_id, first.attempt_count, first.endpoint_id), (dead.event_id().unwrap(), 1, None));
         assert_eq!(first.metadata["order"], 42);
         let second = next(subscription).await;
         assert_eq!((second.fact, second.delivery_id), (Fact::Delivered, delivered));

@@ -195,7 +195,7 @@ impl Run {
             let host = || DestinationPolicy::default().check_url(&delivery.destination_url).unwrap().lane();
             (delivery.id, delivery.endpoint_id, delivery.endpoint_id.map_or_else(host, Lane::of_endpoint))
         });
-        self.specification.enqueue(enqueued.event_id(), event, deliveries.collect());
+        self.specification.enqueue(enqueued.event_id().unwrap(), event, deliveries.collect());
         self.deliveries.extend(written.iter().map(|delivery| delivery.id));
     }
 
@@ -345,7 +345,7 @@ impl Run {
             assert_eq!(numbers, (1..=expected.attempts.len()).collect::<Vec<_>>(), "attempts of {id}");
         }
         let page = PageRequest::new(PageRequest::MAX_LIMIT, None).unwrap();
-        let audit = self.trial.store.audit(&page).await.unwrap().items;
+        let audit = self.trial.store.audit(None, &page).await.unwrap().items;
         // At a standing clock entries of the same instant have no order to keep.
         let mut audited: Vec<_> = audit.into_iter().map(|entry| (entry.action, entry.subject)).collect();
         let mut expected: Vec<_> =

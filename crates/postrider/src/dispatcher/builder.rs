@@ -28,6 +28,8 @@ pub(crate) struct Settings {
     pub(crate) signature: SignatureScheme,
     pub(crate) drain_timeout: Duration,
     pub(crate) max_abandoned: u32,
+    pub(crate) disable_after: Option<Duration>,
+    pub(crate) retention: Option<Duration>,
     pub(crate) enabled: bool,
 }
 
@@ -79,6 +81,8 @@ impl DispatcherBuilder {
                 signature: SignatureScheme::default(),
                 drain_timeout: Duration::from_secs(30),
                 max_abandoned: 10,
+                disable_after: Some(Duration::from_hours(5 * 24)),
+                retention: None,
                 enabled: true,
             },
             transport: TransportConfig::default(),
@@ -148,6 +152,18 @@ impl DispatcherBuilder {
     /// Which destinations may be dialled.
     pub fn destinations(mut self, policy: DestinationPolicy) -> Self {
         self.transport.destinations = policy;
+        self
+    }
+
+    /// Disables an endpoint whose attempts have all failed for this long; `None` never does.
+    pub fn disable_after(mut self, failing_for: Option<Duration>) -> Self {
+        self.settings.disable_after = failing_for;
+        self
+    }
+
+    /// Removes what was settled longer ago than this, in small steps beside the deliveries; `None` keeps everything.
+    pub fn retention(mut self, retention: Option<Duration>) -> Self {
+        self.settings.retention = retention;
         self
     }
 

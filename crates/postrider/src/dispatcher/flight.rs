@@ -74,6 +74,7 @@ impl Flight {
             verdict: verdict(outcome, attempt_count + 1, policy, lease.delivery_id),
             attempt,
             disable_endpoint: endpoint.is_some() && outcome.disables_endpoint(),
+            disable_after: self.shared.settings.disable_after,
         }
     }
 }

@@ -26,7 +26,8 @@ pub(super) fn timeout(claim: &Claim, settings: &Settings) -> Duration {
 /// The request, signed at `now`, the database's time. It cannot be made without a secret: nothing goes out unsigned.
 pub(super) fn post(claim: &Claim, settings: &Settings, now: Timestamp) -> Result<Post, Refusal> {
     let endpoint = claim.endpoint.as_ref().map(|endpoint| &endpoint.settings);
-    let secrets: &[Secret] = endpoint.map_or(&settings.signing_secrets, |endpoint| &endpoint.secrets);
+    let secrets: Vec<Secret> =
+        endpoint.map_or_else(|| settings.signing_secrets.clone(), |endpoint| endpoint.signing_secrets(now));
     let scheme: &SignatureScheme =
         endpoint.and_then(|endpoint| endpoint.signature.as_ref()).unwrap_or(&settings.signature);
 
@@ -52,7 +53,7 @@ pub(super) fn post(claim: &Claim, settings: &Settings, now: Timestamp) -> Result
         timestamp: now.as_second(),
         body: &claim.payload,
     };
-    for (name, value) in scheme.sign(secrets, &message)? {
+    for (name, value) in scheme.sign(&secrets, &message)? {
         headers.insert(name, value);
     }
     let url = claim.destination_url.clone();

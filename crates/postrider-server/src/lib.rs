@@ -1,0 +1,9 @@
+//! Postrider as a server: the HTTP API, on any store.
+//!
+//! Three layers, each knowing only those before it:
+//!
+//! - [`api`]: what goes over the wire, in both directions. Clients can use the same types.
+//! - [`service`]: what the API does, without HTTP. The command line works on it directly when it has a database at hand.
+//! - `http`: routes, keys, limits, and how errors are told.
+
+pub mod api;
