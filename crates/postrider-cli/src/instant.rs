@@ -4,8 +4,8 @@ use jiff::civil::Date;
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
 
-use crate::duration;
 use crate::failure::{Exit, Failure};
+use postrider::duration;
 
 /// Which way a distance from now goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -7,7 +7,6 @@ mod cli;
 mod commands;
 mod config;
 mod database;
-mod duration;
 mod failure;
 mod flags;
 mod instant;

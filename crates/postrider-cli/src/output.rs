@@ -9,8 +9,8 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::Serialize;
 
-use crate::duration;
 use crate::failure::Failure;
+use postrider::duration;
 
 /// Standard output, and how to write to it.
 #[derive(Debug, Clone, Copy)]

@@ -12,6 +12,7 @@ pub mod api_key;
 pub mod delivery;
 pub mod destination;
 pub mod dispatcher;
+pub mod duration;
 pub mod endpoint;
 pub mod event;
 pub mod ids;

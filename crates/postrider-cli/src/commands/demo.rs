@@ -15,11 +15,11 @@ use postrider_sqlite::SqliteStore;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::commands::{Context, deliveries};
-use crate::duration;
 use crate::failure::{Exit, Failure};
 use crate::output::{Output, Tone};
 use crate::receiver::{Arrival, Behaviour, Receiver};
 use crate::signals::Signals;
+use postrider::duration;
 
 /// Show a whole life of deliveries in a few seconds, with nothing to set up
 ///

@@ -9,9 +9,9 @@ use serde::Serialize;
 
 use crate::commands::Context;
 use crate::config::{Flags, Key};
-use crate::duration;
 use crate::failure::{Exit, Failure};
 use crate::output;
+use postrider::duration;
 
 const EXAMPLES: &str = "\
 Without options it is the configured schedule that is printed.

@@ -6,10 +6,10 @@ use jiff::Timestamp;
 
 use crate::commands::Context;
 use crate::commands::sign::SecretFlag;
-use crate::duration;
 use crate::failure::{Exit, Failure};
 use crate::flags::SignatureFlags;
 use crate::payload;
+use postrider::duration;
 
 const EXAMPLES: &str = "\
 Examples:

@@ -19,8 +19,8 @@ pub(crate) use self::layers::{Flags, Source};
 use self::layers::{Layers, Written};
 use self::value::Reason;
 use crate::database::Database;
-use crate::duration;
 use crate::failure::{Exit, Failure};
+use postrider::duration;
 
 /// What all commands work by.
 #[derive(Debug)]

@@ -5,7 +5,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use crate::config::layers::Written;
-use crate::duration;
+use postrider::duration;
 
 /// Why a value is refused.
 pub(crate) type Reason = String;

@@ -5,9 +5,9 @@ use std::time::Duration;
 use jiff::Timestamp;
 use postrider::{Attempt, Delivery, DeliveryFilter, DeliveryId, DeliveryStatus, PageRequest, Store};
 
-use crate::duration;
 use crate::failure::{Exit, Failure};
 use crate::output::{self, Cell, Output, Tone, plain};
+use postrider::duration;
 
 /// Prints one page.
 pub(crate) async fn list(

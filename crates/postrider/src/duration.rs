@@ -9,10 +9,10 @@ use std::time::Duration;
 const UNITS: [(&str, u64); 5] = [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)];
 
 /// Says what a duration looks like, for hints.
-pub(crate) const EXAMPLES: &str = "durations look like 500ms, 30s, 2m, 1h30m or 30d";
+pub const EXAMPLES: &str = "durations look like 500ms, 30s, 2m, 1h30m or 30d";
 
 /// The duration that a text means, or why it means none.
-pub(crate) fn parse(text: &str) -> Result<Duration, String> {
+pub fn parse(text: &str) -> Result<Duration, String> {
     let refuse = || format!("not a duration; {EXAMPLES}");
     let mut rest = text.trim();
     let mut total: u64 = 0;
@@ -44,7 +44,7 @@ pub(crate) fn parse(text: &str) -> Result<Duration, String> {
 }
 
 /// The shortest text that means this duration, to the millisecond.
-pub(crate) fn format(duration: Duration) -> String {
+pub fn format(duration: Duration) -> String {
     let mut rest = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
     if rest == 0 {
         return "0s".to_owned();
@@ -61,7 +61,7 @@ pub(crate) fn format(duration: Duration) -> String {
 }
 
 /// About how long, for people: at most two units.
-pub(crate) fn about(duration: Duration) -> String {
+pub fn about(duration: Duration) -> String {
     let milliseconds = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
     let coarse = match milliseconds {
         0..1_000 => milliseconds,
