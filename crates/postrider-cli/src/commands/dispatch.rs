@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use postrider::dispatcher::{InvalidDispatcher, Totals};
-use postrider::{Dispatcher, Store, WorkerId};
+use postrider::{Dispatcher, Store, WorkerId, duration};
 use serde::Serialize;
 
 use crate::commands::Context;
@@ -13,8 +13,8 @@ use crate::config::Config;
 use crate::database::Preparation;
 use crate::failure::{Exit, Failure};
 use crate::flags::{DestinationFlags, DispatcherFlags, RetryFlags, SignatureFlags, SigningSecretFlag};
+use crate::logging;
 use crate::signals::{self, Signals};
-use crate::{duration, logging};
 
 const EXAMPLES: &str = "\
 It runs until SIGINT or SIGTERM, then claims nothing new, waits for the attempts under way (at most
