@@ -82,6 +82,9 @@ pub(crate) struct Global {
     /// The database: `sqlite://FILE` or `postgres://…` [default: `sqlite://postrider.db`]
     #[arg(long, value_name = "URL", global = true)]
     pub(crate) database: Option<String>,
+    /// Ask the server at this URL instead of working on a database; its key is the variable `POSTRIDER_API_KEY`
+    #[arg(long, value_name = "URL", global = true, conflicts_with = "database")]
+    pub(crate) server: Option<String>,
     /// Print JSON, for programs
     #[arg(long, global = true)]
     pub(crate) json: bool,
@@ -90,18 +93,26 @@ pub(crate) struct Global {
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    Send(commands::send::Arguments),
+    Serve(commands::serve::Arguments),
     Dispatch(commands::dispatch::Arguments),
-    Listen(commands::listen::Arguments),
     Demo(commands::demo::Arguments),
+    Send(commands::send::Arguments),
+    Listen(commands::listen::Arguments),
+    Endpoints(commands::endpoints::Arguments),
+    Events(commands::events::Arguments),
     Deliveries(commands::deliveries::Arguments),
     Dead(commands::dead::Arguments),
+    Once(commands::once::Arguments),
+    Why(commands::why::Arguments),
+    Keys(commands::keys::Arguments),
     Schedule(commands::schedule::Arguments),
     Url(commands::url::Arguments),
     Sign(commands::sign::Arguments),
     Verify(commands::verify::Arguments),
     Migrate(commands::migrate::Arguments),
     Config(commands::config::Arguments),
+    Doctor(commands::doctor::Arguments),
+    Openapi(commands::openapi::Arguments),
     Completions(commands::completions::Arguments),
 }
 

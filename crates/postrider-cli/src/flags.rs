@@ -198,3 +198,11 @@ impl ServerFlags {
         ])
     }
 }
+
+/// Whose things a client command is about.
+#[derive(Debug, Args)]
+pub(crate) struct TenantFlag {
+    /// Whose [default: what the API key is for, or else `default`]
+    #[arg(long, value_name = "NAME", env = "POSTRIDER_TENANT", hide_env_values = true)]
+    pub(crate) tenant: Option<String>,
+}

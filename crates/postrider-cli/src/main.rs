@@ -4,6 +4,7 @@
 //! table or with `--json`; standard error carries errors, logs and progress.
 
 mod cli;
+mod client;
 mod commands;
 mod config;
 mod database;

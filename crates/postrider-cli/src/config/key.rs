@@ -33,11 +33,13 @@ pub(crate) enum Key {
     MaxAbandoned,
     DispatchEnabled,
     LogFormat,
+    Server,
+    ApiKey,
 }
 
 impl Key {
     /// Every key, in the order in which they are documented and printed.
-    pub(crate) const ALL: [Self; 27] = [
+    pub(crate) const ALL: [Self; 29] = [
         Self::Database,
         Self::Listen,
         Self::WorkerId,
@@ -65,6 +67,8 @@ impl Key {
         Self::MaxAbandoned,
         Self::DispatchEnabled,
         Self::LogFormat,
+        Self::Server,
+        Self::ApiKey,
     ];
 
     /// Its name in a file.
@@ -97,6 +101,8 @@ impl Key {
             Self::MaxAbandoned => "max_abandoned",
             Self::DispatchEnabled => "dispatch_enabled",
             Self::LogFormat => "log_format",
+            Self::Server => "server",
+            Self::ApiKey => "api_key",
         }
     }
 
@@ -127,7 +133,9 @@ impl Key {
             | Self::HeaderPrefix
             | Self::Signed
             | Self::SecretKey
-            | Self::LogFormat => return None,
+            | Self::LogFormat
+            | Self::Server
+            | Self::ApiKey => return None,
         })
     }
 
@@ -144,7 +152,7 @@ impl Key {
 
     /// Whether its value must never be shown.
     pub(crate) const fn is_secret(self) -> bool {
-        matches!(self, Self::SigningSecret | Self::SecretKey)
+        matches!(self, Self::SigningSecret | Self::SecretKey | Self::ApiKey)
     }
 
     /// Its variable.

@@ -12,7 +12,10 @@ use std::path::Path;
 use std::time::Duration;
 
 use postrider::signature::{HeaderPrefix, Signed};
-use postrider::{Admission, DestinationPolicy, LeaseTerm, Refusal, RetryPolicy, Secret, SignatureScheme, WorkerId};
+use postrider::{
+    Admission, DestinationPolicy, KeyToken, LeaseTerm, Refusal, RetryPolicy, Secret, SignatureScheme, WorkerId,
+};
+use url::Url;
 
 pub(crate) use self::key::Key;
 pub(crate) use self::layers::{Flags, Source};
@@ -42,6 +45,10 @@ pub(crate) struct Config {
     pub(crate) max_abandoned: u32,
     pub(crate) dispatch_enabled: bool,
     pub(crate) log_format: Option<LogFormat>,
+    /// The server that client commands ask; without it they work on the database.
+    pub(crate) server: Option<Url>,
+    /// The key that they show it.
+    pub(crate) api_key: Option<KeyToken>,
     effective: Vec<Effective>,
 }
 
@@ -115,6 +122,17 @@ impl Config {
             "json" => Ok(("json".to_owned(), LogFormat::Json)),
             _ => Err("it must be pretty or json".to_owned()),
         })?;
+        let server = reading.optional(Key::Server, |written| {
+            let url = value::server_url(written)?;
+            Ok((url.to_string(), url))
+        })?;
+        let api_key = reading.optional(Key::ApiKey, |written| {
+            let key = KeyToken::parse(&value::text(written)?);
+            Ok(("****".to_owned(), key.ok_or("a key begins with `prk_` and is as long as it was when it was shown")?))
+        })?;
+        // Whoever names a database means it, whatever server the environment or the file has.
+        let database_was_meant = reading.source(Key::Database).strength() > reading.source(Key::Server).strength();
+        let server = server.filter(|_| !database_was_meant);
         Ok(Self {
             database,
             worker_id,
@@ -133,6 +151,8 @@ impl Config {
             max_abandoned,
             dispatch_enabled,
             log_format,
+            server,
+            api_key,
             effective: std::mem::take(&mut reading.effective),
         })
     }
@@ -304,6 +324,7 @@ fn invalid(key: Key, written: &Written, source: &Source, reason: &str) -> Failur
     );
     match key.default_text() {
         Some(default) if !default.is_empty() => failure.hint(format!("the default is `{default}`")),
+        _ if key == Key::ApiKey => failure.hint("an admin makes one with `postrider keys create`"),
         _ if key.is_secret() => failure.hint("`postrider sign --new-secret` makes a good one"),
         _ => failure,
     }

@@ -4,6 +4,8 @@ use std::net::SocketAddr;
 use std::str::FromStr;
 use std::time::Duration;
 
+use url::Url;
+
 use crate::config::layers::Written;
 use postrider::duration;
 
@@ -69,4 +71,16 @@ pub(crate) fn truth(written: &Written) -> Result<bool, Reason> {
 
 pub(crate) fn socket_address(written: &Written) -> Result<SocketAddr, Reason> {
     text(written)?.parse().map_err(|_| "it must be an IP address and a port, such as 127.0.0.1:8400".to_owned())
+}
+
+/// The base of a server's URLs, without the slash at its end.
+pub(crate) fn server_url(written: &Written) -> Result<Url, Reason> {
+    let refuse = || "it must be a URL such as http://127.0.0.1:8400, without user, query and fragment".to_owned();
+    let url = Url::parse(&text(written)?).map_err(|_| refuse())?;
+    let plain = url.query().is_none() && url.fragment().is_none() && url.username().is_empty();
+    if matches!(url.scheme(), "http" | "https") && url.has_host() && plain && url.password().is_none() {
+        Ok(url)
+    } else {
+        Err(refuse())
+    }
 }

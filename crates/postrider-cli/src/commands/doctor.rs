@@ -1,0 +1,14 @@
+//! `postrider doctor`: is everything as it should be?
+
+use clap::Args;
+
+use crate::commands::Context;
+use crate::failure::{Exit, Failure};
+
+/// Check that the configuration and the database are fit for work
+#[derive(Debug, Args)]
+pub(crate) struct Arguments {}
+
+pub(crate) async fn run(_arguments: Arguments, _context: &Context) -> Result<(), Failure> {
+    Err(Failure::new(Exit::Failed, "not_there_yet", "this command is not there yet"))
+}

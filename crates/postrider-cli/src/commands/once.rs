@@ -1,0 +1,14 @@
+//! `postrider once`: claims on subjects.
+
+use clap::Args;
+
+use crate::commands::Context;
+use crate::failure::{Exit, Failure};
+
+/// Look at and reset once-only claims
+#[derive(Debug, Args)]
+pub(crate) struct Arguments {}
+
+pub(crate) async fn run(_arguments: Arguments, _context: &Context) -> Result<(), Failure> {
+    Err(Failure::new(Exit::Failed, "not_there_yet", "this command is not there yet"))
+}

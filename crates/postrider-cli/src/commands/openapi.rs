@@ -1,0 +1,14 @@
+//! `postrider openapi`: the API, for programs.
+
+use clap::Args;
+
+use crate::commands::Context;
+use crate::failure::{Exit, Failure};
+
+/// Print the OpenAPI document of the HTTP API
+#[derive(Debug, Args)]
+pub(crate) struct Arguments {}
+
+pub(crate) async fn run(_arguments: Arguments, _context: &Context) -> Result<(), Failure> {
+    Err(Failure::new(Exit::Failed, "not_there_yet", "this command is not there yet"))
+}

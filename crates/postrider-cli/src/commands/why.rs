@@ -1,0 +1,14 @@
+//! `postrider why`: why a delivery is as it is.
+
+use clap::Args;
+
+use crate::commands::Context;
+use crate::failure::{Exit, Failure};
+
+/// Say why a delivery is in the state it is in, and what happens next
+#[derive(Debug, Args)]
+pub(crate) struct Arguments {}
+
+pub(crate) async fn run(_arguments: Arguments, _context: &Context) -> Result<(), Failure> {
+    Err(Failure::new(Exit::Failed, "not_there_yet", "this command is not there yet"))
+}
