@@ -40,6 +40,7 @@ async fn beat(shared: &Shared) {
         Ok(renewed) => tell(shared, &shared.held.renewed(&leases, &renewed, sent_at + term.lease())),
         Err(error) => {
             shared.store_failed("renew leases", &error);
+            shared.count(|totals| totals.renewals_failed += leases.len() as u64);
             for lease in &leases {
                 tracing::warn!(
                     delivery_id = %lease.delivery_id,
@@ -55,6 +56,7 @@ async fn beat(shared: &Shared) {
 }
 
 fn tell(shared: &Shared, ended: &[Ended]) {
+    shared.count(|totals| totals.renewals_lost += ended.len() as u64);
     for Ended { lease, reason } in ended {
         tell_end(shared, *lease, *reason);
     }

@@ -215,6 +215,16 @@ impl Monitor {
     pub fn in_flight(&self) -> usize {
         self.0.held.len()
     }
+
+    /// How many it holds at most.
+    pub fn max_in_flight(&self) -> u32 {
+        self.0.settings.max_in_flight
+    }
+
+    /// The name under which it holds them.
+    pub fn worker_id(&self) -> &WorkerId {
+        &self.0.settings.worker
+    }
 }
 
 /// Releases what the drain could not wait for. A store that does not answer gets a moment, not for ever: what is not
