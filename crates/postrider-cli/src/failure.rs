@@ -4,6 +4,7 @@ use std::fmt;
 use std::io;
 
 use postrider::{EnqueueError, Refusal, StoreError, StoreErrorCode};
+use postrider_server::api;
 use serde::Serialize;
 
 use crate::output::plain;
@@ -24,8 +25,10 @@ pub(crate) enum Exit {
     NotFound,
     /// A value was not accepted, or a delivery's state forbids what was asked for.
     Refused,
-    /// The database is not to be reached.
+    /// The database or the server is not to be reached.
     CannotConnect,
+    /// The server does not let this key in, or not this far.
+    NotAuthorised,
 }
 
 impl Exit {
@@ -38,6 +41,7 @@ impl Exit {
             Self::NotFound => 3,
             Self::Refused => 4,
             Self::CannotConnect => 5,
+            Self::NotAuthorised => 6,
         }
     }
 }
@@ -124,14 +128,62 @@ impl From<Refusal> for Failure {
         // The detail quotes what was refused, which may be anything.
         let failure = Self::new(Exit::Refused, refusal.code, plain(&refusal.detail, MOST_CHARACTERS));
         match refusal.hint {
-            // The engine names the key; here it also has a flag and a variable.
-            Some(hint) if hint.contains("`allowed_networks`") => {
-                failure.hint(format!("{hint} (--allowed-networks, or POSTRIDER_ALLOWED_NETWORKS)"))
-            }
-            Some(hint) => failure.hint(hint),
+            Some(hint) => failure.hint(with_flags(hint)),
             None => failure,
         }
     }
+}
+
+/// The engine names the key of the configuration; here it also has a flag and a variable.
+fn with_flags(hint: String) -> String {
+    if hint.contains("`allowed_networks`") {
+        format!("{hint} (--allowed-networks, or POSTRIDER_ALLOWED_NETWORKS)")
+    } else {
+        hint
+    }
+}
+
+/// What the service or a server refused: the status decides the exit code.
+impl From<api::Problem> for Failure {
+    fn from(problem: api::Problem) -> Self {
+        // Several fields may be wrong at once, and the detail tells of one of them at most.
+        let others = problem.errors.iter().filter(|error| !problem.detail.contains(&error.detail));
+        let message = others
+            .fold(problem.detail.clone(), |message, error| format!("{message}; {}: {}", error.field, error.detail));
+        let failure = Self::new(exit_of(problem.status), problem.code.as_str(), plain(&message, MOST_CHARACTERS));
+        match hint_of(&problem.code).map(str::to_owned).or(problem.hint.map(with_flags)) {
+            Some(hint) => failure.hint(plain(&hint, MOST_CHARACTERS)),
+            None => failure,
+        }
+    }
+}
+
+/// How a command ends that was answered with this status.
+pub(crate) const fn exit_of(status: u16) -> Exit {
+    match status {
+        401 | 403 => Exit::NotAuthorised,
+        404 => Exit::NotFound,
+        400 | 409 | 413 | 415 | 422 => Exit::Refused,
+        503 => Exit::CannotConnect,
+        _ => Exit::Failed,
+    }
+}
+
+/// What to do about it in a shell, where the API's own hint, if it has one, speaks of something else.
+fn hint_of(code: &str) -> Option<&'static str> {
+    Some(match code {
+        "delivery_not_found" => "`postrider deliveries list` prints those that there are",
+        "event_not_found" => "`postrider events list` prints those that there are",
+        "endpoint_not_found" => "`postrider endpoints list` prints those that there are",
+        "key_not_found" => "`postrider keys list` prints those that there are",
+        "key_missing" => "export POSTRIDER_API_KEY=prk_…; `postrider keys create` on the server's database makes one",
+        "key_invalid" => "check POSTRIDER_API_KEY: it may be revoked, or be of another server",
+        "scope_insufficient" => "use a key with a larger scope; `postrider keys list` shows each key's",
+        "signing_secret_missing" => {
+            "export POSTRIDER_SIGNING_SECRET=$(postrider sign --new-secret), for whoever sends, dispatches and listens"
+        }
+        _ => return None,
+    })
 }
 
 impl From<StoreError> for Failure {
@@ -181,5 +233,51 @@ impl From<EnqueueError> for Failure {
             )
             .hint("use another key for another event, or send exactly what was sent before"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(problem: api::Problem) -> Problem {
+        match Failure::from(problem) {
+            Failure::Told(problem) => *problem,
+            other => panic!("{other:?} is told"),
+        }
+    }
+
+    #[test]
+    fn a_status_becomes_an_exit_code() {
+        for (status, code) in [
+            (400, 4),
+            (401, 6),
+            (403, 6),
+            (404, 3),
+            (405, 1),
+            (409, 4),
+            (413, 4),
+            (422, 4),
+            (429, 1),
+            (500, 1),
+            (503, 5),
+        ] {
+            assert_eq!(told(api::Problem::new(status, "x", "y")).exit.code(), code, "{status}");
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_with_each_field_is_told_once() {
+        let field = |field: &str, detail: &str| api::FieldProblem {
+            field: field.to_owned(),
+            code: "c".to_owned(),
+            detail: detail.to_owned(),
+        };
+        let mut problem = api::Problem::new(422, "invalid", "the url is bad").hint("the API's");
+        problem.errors = vec![field("url", "the url is bad"), field("timeout", "it is too long\u{1b}[2J")];
+        let told = told(problem);
+        assert!(told.message.starts_with("the url is bad; timeout: it is too long"), "{}", told.message);
+        assert!(!told.message.contains('\u{1b}'), "{}", told.message);
+        assert_eq!(told.hint.as_deref(), Some("the API's"));
     }
 }

@@ -102,6 +102,17 @@ impl Output {
         Ok(())
     }
 
+    /// Names with their values, one per line, the values under each other.
+    pub(crate) fn facts(self, facts: &[(&str, String)]) -> Result<(), Failure> {
+        let width = facts.iter().map(|(name, _)| name.chars().count()).max().unwrap_or_default().max(14) + 2;
+        facts.iter().try_for_each(|(name, value)| self.line(format!("{name:<width$}{value}").trim_end()))
+    }
+
+    /// A paragraph, broken between words so that it fits.
+    pub(crate) fn paragraph(self, text: &str) -> Result<(), Failure> {
+        wrap(text, width()).iter().try_for_each(|line| self.line(line))
+    }
+
     /// The text in a colour, where colours are wanted.
     pub(crate) fn toned(self, text: &str, tone: Tone) -> String {
         if !self.colour {
@@ -115,6 +126,36 @@ impl Output {
         };
         format!("\u{1b}[{code}m{text}\u{1b}[0m")
     }
+}
+
+/// How many characters a line of standard output takes.
+fn width() -> usize {
+    const USUAL: usize = 100;
+    let columns = || std::env::var("COLUMNS").ok()?.parse().ok();
+    let terminal = || terminal_size::terminal_size().map(|(width, _)| usize::from(width.0));
+    // Longer lines are hard to read, however wide the window.
+    columns().or_else(terminal).unwrap_or(USUAL).clamp(20, USUAL)
+}
+
+/// The lines of a text, each as long as it may be. A word that is longer than a line has one of its own.
+fn wrap(text: &str, width: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split_whitespace() {
+        match lines.last_mut() {
+            Some(line) if line.chars().count() + 1 + word.chars().count() <= width => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    lines
+}
+
+/// Text on standard error that is no error: what a person should know beside what was asked for.
+pub(crate) fn note(text: &str) {
+    // With standard error gone there is nobody left to tell.
+    let _ = writeln!(io::stderr(), "{text}");
 }
 
 /// The text without anything that a terminal would obey, cut to `limit` characters.
@@ -165,6 +206,13 @@ mod tests {
         assert!(shown.starts_with('a') && shown.ends_with('e'));
         assert_eq!(plain("abcdef", 3), "abc…");
         assert_eq!(plain("abc", 3), "abc");
+    }
+
+    #[test]
+    fn paragraphs_are_broken_between_words() {
+        assert_eq!(wrap("one two  three\nfour", 9), ["one two", "three", "four"]);
+        assert_eq!(wrap("a averyverylongword b", 5), ["a", "averyverylongword", "b"]);
+        assert_eq!(wrap("", 5), [""; 0]);
     }
 
     #[test]

@@ -1,1 +1,3 @@
-//! Commands that ask a server, or work on a database as a server would.
+//! What client commands ask: a server over HTTP, or the service straight on a database.
+
+pub(crate) mod http;
