@@ -155,13 +155,16 @@ impl DispatcherBuilder {
         self
     }
 
-    /// Disables an endpoint whose attempts have all failed for this long; `None` never does.
+    /// Disables an endpoint whose attempts have all failed for this long (1s to 3650d); `None` never does. The default is
+    /// five days, which is longer than the default schedule takes.
     pub fn disable_after(mut self, failing_for: Option<Duration>) -> Self {
         self.settings.disable_after = failing_for;
         self
     }
 
-    /// Removes what was settled longer ago than this, in small steps beside the deliveries; `None` keeps everything.
+    /// Removes events of which every delivery is delivered or cancelled once they are older than this (1m to 36500d), in
+    /// small steps beside the deliveries; `None`, the default, keeps everything. Dead letters and whatever is unsettled
+    /// are never removed.
     pub fn retention(mut self, retention: Option<Duration>) -> Self {
         self.settings.retention = retention;
         self
@@ -213,6 +216,13 @@ impl DispatcherBuilder {
         in_range("max_in_flight_per_destination", "1 to 100000", per_destination, 1..=100_000)?;
         in_range("max_abandoned", "1 to 1000", &settings.max_abandoned, 1..=1000)?;
         in_range("kept_response_bytes", "0 to 1048576", &self.transport.kept_response_bytes, 0..=1_048_576)?;
+        let day = hour * 24;
+        if let Some(disable_after) = &settings.disable_after {
+            in_range("disable_after", "1s to 3650d", disable_after, ms(1000)..=day * 3650)?;
+        }
+        if let Some(retention) = &settings.retention {
+            in_range("retention", "1m to 36500d", retention, ms(60_000)..=day * 36_500)?;
+        }
         let transport = Transport::new(self.transport)?;
         Ok(Dispatcher::assemble(self.store, transport, settings))
     }

@@ -1,11 +1,12 @@
 //! The claim loop: asks for as much as there are free slots, and starts an attempt for each delivery it gets.
 //!
 //! It rests when a claim came to every lane and still had slots left, and wakes up when something may have become ready
-//! (in this process or another), when a slot that somebody waits for is free again, or at the next poll.
+//! (in this process or another), when a slot that somebody waits for is free again, when an endpoint whose rate limit was
+//! reached may be called again, or at the next poll.
 
 use std::future::Future;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
@@ -13,12 +14,16 @@ use tokio::task::JoinSet;
 use super::flight::Flight;
 use super::held::Granted;
 use super::summary::{self, Periods};
-use super::{Backoff, Shared, release, request};
+use super::{Backoff, Shared, care, release, request};
 use crate::lease::Lease;
 use crate::store::{Claim, ClaimRequest, Claimed, Lane, Settle, StoreError};
 
 /// How many deliveries one claim takes at most: enough to spread the cost of the statement, little enough to be quick.
 const MAX_CLAIM: u32 = 200;
+
+/// How long it rests at least for an endpoint's rate limit. A fast one has a token again after microseconds, and a
+/// bucket that holds many more by the time of the next claim.
+const SHORTEST_TOKEN_WAIT: Duration = Duration::from_millis(5);
 
 /// Claims and launches, until it is told to stop.
 pub(super) struct ClaimLoop {
@@ -28,6 +33,8 @@ pub(super) struct ClaimLoop {
     cursor: Option<Lane>,
     /// How often claims have passed the end of the lanes since one found something.
     empty_passes: u32,
+    /// When the first of the endpoints whose rate limit was reached, as far as this round has seen them, has a token again.
+    next_token_at: Option<Instant>,
     backoff: Backoff,
     periods: Periods,
 }
@@ -35,7 +42,7 @@ pub(super) struct ClaimLoop {
 impl ClaimLoop {
     pub(super) fn new(shared: Arc<Shared>, results: mpsc::Sender<Settle>, stopping: watch::Receiver<bool>) -> Self {
         let (backoff, periods) = (Backoff::new(), Periods::new());
-        Self { shared, results, stopping, cursor: None, empty_passes: 0, backoff, periods }
+        Self { shared, results, stopping, cursor: None, empty_passes: 0, next_token_at: None, backoff, periods }
     }
 
     fn is_stopping(&self) -> bool {
@@ -72,6 +79,7 @@ impl ClaimLoop {
                 Ok(claimed) => {
                     self.backoff.reset();
                     let full = claimed.claims.len() >= limit as usize;
+                    self.expect_token(claimed.next_token_in);
                     let saw_every_lane = self.saw_every_lane(&claimed);
                     self.cursor.clone_from(&claimed.cursor);
                     self.launch(claimed, asked_at, &in_flight, flights);
@@ -115,6 +123,11 @@ impl ClaimLoop {
         true
     }
 
+    fn expect_token(&mut self, within: Option<Duration>) {
+        let at = within.map(|wait| Instant::now() + wait.max(SHORTEST_TOKEN_WAIT));
+        self.next_token_at = [self.next_token_at, at].into_iter().flatten().min();
+    }
+
     async fn claim(&self, limit: u32, in_flight: Vec<(Lane, u32)>) -> Result<Claimed, StoreError> {
         let settings = &self.shared.settings;
         let request = ClaimRequest {
@@ -134,6 +147,10 @@ impl ClaimLoop {
         self.shared.count(|totals| totals.claimed += claims.len() as u64);
         let answered_at = Instant::now();
         self.shared.held.add(claims.iter().map(|claim| self.grant(claim, asked_at)), in_flight);
+        let (troubled, claims): (Vec<_>, Vec<_>) = claims.into_iter().partition(care::is_troubled);
+        if !troubled.is_empty() {
+            flights.spawn(care::set_aside(Arc::clone(&self.shared), troubled));
+        }
         for claim in claims {
             let shared = Arc::clone(&self.shared);
             flights.spawn(Flight::new(shared, claim, at, answered_at).run(self.results.clone()));
@@ -149,6 +166,7 @@ impl ClaimLoop {
             lease: claim.lease,
             lane: claim.lane.clone(),
             lane_limit,
+            lane_shared: own_limit.is_some(),
             safe_until: asked_at + lease,
             // An attempt ends by its timeout; one more lease is for its settle.
             hard_deadline: asked_at + request::timeout(claim, settings) + lease,
@@ -159,8 +177,16 @@ impl ClaimLoop {
     async fn rest(&mut self) {
         self.tell_period(self.shared.held.len() == 0);
         let poll_interval = self.shared.settings.poll_interval;
+        let next_token_at = self.next_token_at.take();
+        let next_token = async {
+            match next_token_at {
+                Some(at) => tokio::time::sleep_until(at.into()).await,
+                None => std::future::pending().await,
+            }
+        };
         self.unless_stopping(async {
             tokio::select! {
+                () = next_token => {}
                 () = self.shared.store.wait_ready(poll_interval) => {}
                 () = self.shared.ready.notified() => {}
                 () = self.shared.held.freed() => {}

@@ -6,10 +6,11 @@ use std::time::Instant;
 use jiff::Timestamp;
 use tokio::sync::mpsc;
 
-use super::{Shared, release, request};
+use super::{Shared, exhaustion, release, request};
 use crate::lease::LeaseToken;
 use crate::outcome::{Outcome, verdict};
 use crate::store::{AttemptResult, Claim, Settle};
+use crate::transport::Exhausted;
 
 /// An attempt under way.
 pub(super) struct Flight {
@@ -37,21 +38,34 @@ impl Flight {
                 "not sent: its lease may have run out before the attempt began"
             );
             // If it has not, it is given back: left to expire it would count as abandoned, and nothing was tried.
-            release(&self.shared, &[self.claim.lease]).await;
-            self.shared.held.remove([token]);
+            self.give_back().await;
             return;
         }
-        let outcome = self.attempt(started).await;
+        let outcome = match self.attempt(started).await {
+            Ok(outcome) => outcome,
+            Err(exhausted) => {
+                self.shared.exhaustion.tell(&self.shared.settings.worker, &exhausted);
+                // Whoever kept its slot for a while does not ask again at once, nor does anybody else in its place.
+                tokio::time::sleep(exhaustion::PAUSE).await;
+                self.give_back().await;
+                return;
+            }
+        };
         // The settler is gone only when the dispatcher stops; then the lease is still held, and is given back.
         let _ = results.send(self.judge(&outcome, started)).await;
     }
 
-    async fn attempt(&self, started: Instant) -> Outcome {
+    async fn give_back(&self) {
+        release(&self.shared, &[self.claim.lease]).await;
+        self.shared.held.remove([self.claim.lease.token]);
+    }
+
+    async fn attempt(&self, started: Instant) -> Result<Outcome, Exhausted> {
         // The wall clock of this machine may be wrong; the database's, carried on by the monotonic one, is not.
         let now = self.claimed_at + (started - self.answered_at);
         match request::post(&self.claim, &self.shared.settings, now) {
-            Ok(post) => self.shared.transport.post(post).await,
-            Err(refusal) => Outcome::Blocked(refusal),
+            Ok(post) => self.shared.transport.try_post(post).await,
+            Err(refusal) => Ok(Outcome::Blocked(refusal)),
         }
     }
 

@@ -68,6 +68,7 @@ struct Inner {
 struct LaneUse {
     in_flight: u32,
     limit: u32,
+    shared: bool,
 }
 
 /// All leases that are held.
@@ -94,6 +95,8 @@ pub(crate) struct Granted {
     pub(crate) lease: Lease,
     pub(crate) lane: Lane,
     pub(crate) lane_limit: u32,
+    /// Other dispatchers' leases count as well: the lane may be full although this one holds few of its slots.
+    pub(crate) lane_shared: bool,
     pub(crate) safe_until: Instant,
     pub(crate) hard_deadline: Instant,
 }
@@ -115,10 +118,9 @@ impl HeldLeases {
     pub(crate) fn add(&self, granted: impl IntoIterator<Item = Granted>, asked: &[(Lane, u32)]) {
         let mut inner = self.lock();
         let mut offered: HashMap<Lane, u32> = HashMap::new();
-        for Granted { lease, lane, lane_limit, safe_until, hard_deadline } in granted {
-            let lane_use = inner.lanes.entry(lane.clone()).or_insert(LaneUse { in_flight: 0, limit: lane_limit });
-            lane_use.in_flight += 1;
-            lane_use.limit = lane_limit;
+        for Granted { lease, lane, lane_limit, lane_shared, safe_until, hard_deadline } in granted {
+            let lane_use = inner.lanes.entry(lane.clone()).or_insert(LaneUse { in_flight: 0, limit: 0, shared: false });
+            *lane_use = LaneUse { in_flight: lane_use.in_flight + 1, limit: lane_limit, shared: lane_shared };
             *offered.entry(lane.clone()).or_default() += 1;
             let delivery_id = lease.delivery_id;
             let held = Held { delivery_id, lane, safe_until, hard_deadline, settling: false, renewing: true };
@@ -145,7 +147,7 @@ impl HeldLeases {
         for token in tokens {
             let Some(held) = inner.by_token.remove(&token) else { continue };
             let Some(lane_use) = inner.lanes.get_mut(&held.lane) else { continue };
-            wanted |= lane_use.in_flight >= lane_use.limit;
+            wanted |= lane_use.shared || lane_use.in_flight >= lane_use.limit;
             lane_use.in_flight -= 1;
             if lane_use.in_flight == 0 {
                 inner.lanes.remove(&held.lane);
@@ -282,7 +284,7 @@ mod tests {
     fn granted(lease: Lease, now: Instant) -> Granted {
         let lane = Lane("example.com".to_owned());
         let (safe_until, hard_deadline) = (now + Duration::from_secs(30), now + Duration::from_secs(60));
-        Granted { lease, lane, lane_limit: 2, safe_until, hard_deadline }
+        Granted { lease, lane, lane_limit: 2, lane_shared: false, safe_until, hard_deadline }
     }
 
     #[test]
@@ -355,6 +357,16 @@ mod tests {
         held.emptied().await;
         let unwanted = tokio::time::timeout(Duration::from_millis(1), held.freed()).await;
         assert!(unwanted.is_err(), "nobody waits for a lane that was not full");
+    }
+
+    #[tokio::test]
+    async fn freeing_a_slot_that_others_share_wakes_the_claimer() {
+        let held = HeldLeases::new(100);
+        let one = lease();
+        held.add([Granted { lane_shared: true, ..granted(one, Instant::now()) }], &[]);
+        held.remove([one.token]);
+        let told = tokio::time::timeout(Duration::from_secs(5), held.freed()).await;
+        assert!(told.is_ok(), "another dispatcher may hold the other slot");
     }
 
     #[tokio::test]

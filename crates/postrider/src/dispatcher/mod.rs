@@ -8,6 +8,7 @@
 //!      wake-ups, free slots          held leases ◀───────────┘
 //!                                       ▲
 //!          tender (promote, recover)    └── heartbeat (renew)
+//!          tidier (retain)
 //! ```
 //!
 //! - The **claim loop** asks for at most as many deliveries as there are free slots, so that nothing that is claimed
@@ -18,6 +19,7 @@
 //! - The **heartbeat** renews every lease that is held, from the claim until its settle returns, in one call per tick.
 //!   A lease that the store no longer knows is lost: its attempt goes on, and its settle will change nothing.
 //! - The **tender** makes scheduled deliveries ready when they are due, and takes back what crashed workers left.
+//! - The **tidier** removes what is old and done, and cancels what was left of removed endpoints.
 //!
 //! # What keeps it safe
 //!
@@ -25,7 +27,9 @@
 //! monotonic and local; they only stop this process from starting work that it might no longer be entitled to.
 
 mod builder;
+mod care;
 mod claim_loop;
+mod exhaustion;
 mod flight;
 mod heartbeat;
 mod held;
@@ -33,6 +37,7 @@ mod request;
 mod settler;
 mod summary;
 mod tender;
+mod tidier;
 
 use std::future::Future;
 use std::pin::pin;
@@ -51,6 +56,7 @@ use crate::store::{Store, StoreError};
 use crate::transport::Transport;
 use builder::Settings;
 use claim_loop::ClaimLoop;
+use exhaustion::Exhaustion;
 use held::{HeldLeases, RenewalEnd};
 
 /// How long a store may take for the last calls of a dispatcher that stops.
@@ -90,6 +96,9 @@ struct Shared {
     ready: Notify,
     /// Told when something was scheduled that is due before the next poll.
     due_soon: Notify,
+    /// Held while somebody looks after an endpoint that nothing may be sent to.
+    caring: tokio::sync::Mutex<()>,
+    exhaustion: Exhaustion,
 }
 
 impl Shared {
@@ -123,7 +132,9 @@ impl Dispatcher {
         let held = HeldLeases::new(settings.max_in_flight);
         let totals = Mutex::default();
         let (ready, due_soon) = (Notify::new(), Notify::new());
-        Self { shared: Arc::new(Shared { store, transport, settings, held, totals, ready, due_soon }) }
+        let (caring, exhaustion) = (tokio::sync::Mutex::default(), Exhaustion::default());
+        let shared = Shared { store, transport, settings, held, totals, ready, due_soon, caring, exhaustion };
+        Self { shared: Arc::new(shared) }
     }
 
     /// The name under which it holds leases.
@@ -159,6 +170,7 @@ impl Dispatcher {
         let mut parts = JoinSet::new();
         parts.spawn(heartbeat::run(Arc::clone(&shared)));
         parts.spawn(tender::run(Arc::clone(&shared)));
+        let tidier = parts.spawn(tidier::run(Arc::clone(&shared)));
         let mut settler = tokio::spawn(settler::run(Arc::clone(&shared), settler_inbox));
 
         let mut flights = JoinSet::new();
@@ -181,6 +193,7 @@ impl Dispatcher {
             );
             // A claim that is under way is waited for: its leases would otherwise be nobody's until they expire.
             stop.send_replace(true);
+            tidier.abort();
             drain_until = tokio::time::Instant::now() + shared.settings.drain_timeout;
             let _ = timeout(shared.settings.drain_timeout.max(PATIENCE), claiming).await;
         }

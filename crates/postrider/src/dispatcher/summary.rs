@@ -152,11 +152,8 @@ impl Periods {
     pub(crate) fn observe(&mut self, totals: &mut Totals, idle: bool, now: Instant) -> Option<(Totals, Duration)> {
         let period = totals.since(&self.told);
         // A maximum is of another period's attempts, and what is removed is told by whoever removes it.
-        let nothing = Totals {
-            latency_max: period.latency_max,
-            removed_events: period.removed_events,
-            ..Totals::default()
-        };
+        let nothing =
+            Totals { latency_max: period.latency_max, removed_events: period.removed_events, ..Totals::default() };
         let active = period != nothing;
         if !active {
             return None;

@@ -20,7 +20,7 @@ use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout_at};
 use tokio_rustls::TlsConnector;
 
-use super::failure::ConnectFailure;
+use super::failure::{ConnectFailure, Exhausted};
 use super::progress::Progress;
 use super::stream::Stream;
 use super::{resolver, tls};
@@ -159,7 +159,12 @@ async fn dial(addresses: Vec<IpAddr>, port: u16) -> Result<TcpStream, ConnectFai
                     let _ = tcp.set_nodelay(true);
                     return Ok(tcp);
                 }
-                Some((address, Err(error))) => failures.push(describe_dial(address, &error)),
+                Some((address, Err(error))) => {
+                    if let Some(exhausted) = Exhausted::found_in(&error) {
+                        return Err(ConnectFailure::Exhausted(exhausted));
+                    }
+                    failures.push(describe_dial(address, &error));
+                }
                 None => return Err(ConnectFailure::Connect(failures.join("; "))),
             },
             () = next_address => {}

@@ -29,6 +29,30 @@ pub(super) enum ConnectFailure {
     Tls(String),
     #[error("the deadline passed while {0}")]
     Timeout(Phase),
+    #[error("{0}")]
+    Exhausted(Exhausted),
+}
+
+/// This process or this machine has no file descriptor left for a connection. That is no fault of the receiver's, who has
+/// not heard of the attempt.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("no connection could be opened: {0}")]
+pub struct Exhausted(String);
+
+impl Exhausted {
+    /// What an error of the system says of it, if that is what it says.
+    pub(super) fn found_in(error: &io::Error) -> Option<Self> {
+        // ENFILE and EMFILE, which have these numbers on every Unix. The standard library has no names for them.
+        matches!(error.raw_os_error(), Some(23 | 24)).then(|| Self(error.to_string()))
+    }
+
+    /// Why a post got no connection, if it was this.
+    pub(super) fn cause_of(error: &legacy::Error) -> Option<Self> {
+        match find::<ConnectFailure>(error) {
+            Some(ConnectFailure::Exhausted(exhausted)) => Some(exhausted.clone()),
+            _ => None,
+        }
+    }
 }
 
 impl From<&ConnectFailure> for Outcome {
@@ -39,6 +63,7 @@ impl From<&ConnectFailure> for Outcome {
             ConnectFailure::Connect(detail) => Self::Connect { detail: detail.clone() },
             ConnectFailure::Tls(detail) => Self::Tls { detail: detail.clone() },
             ConnectFailure::Timeout(during) => Self::Timeout { during: *during },
+            ConnectFailure::Exhausted(exhausted) => Self::Connect { detail: exhausted.to_string() },
         }
     }
 }
@@ -124,4 +149,18 @@ fn find_by(error: &hyper::Error, predicate: impl Fn(&hyper::Error) -> bool) -> b
 fn cause(error: &(dyn Error + 'static)) -> String {
     let sentence = causes(error).last().map(ToString::to_string).unwrap_or_default();
     sentence.chars().map(|character| if character.is_control() { ' ' } else { character }).take(200).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn running_out_of_descriptors_is_told_apart_from_what_receivers_do() {
+        for (number, ours) in [(23, true), (24, true), (111, false), (110, false), (113, false)] {
+            let error = io::Error::from_raw_os_error(number);
+            assert_eq!(Exhausted::found_in(&error).is_some(), ours, "{error}");
+        }
+        assert_eq!(Exhausted::found_in(&io::Error::other("24")), None);
+    }
 }

@@ -63,6 +63,7 @@ use crate::refusal::Refusal;
 
 use body::RequestBody;
 use connector::Connector;
+pub use failure::Exhausted;
 use progress::Progress;
 pub use tls::roots_from;
 
@@ -214,11 +215,16 @@ impl Transport {
 
     /// Sends `post` once and tells what came of it, at the latest when its timeout has passed.
     pub async fn post(&self, post: Post) -> Outcome {
+        self.try_post(post).await.unwrap_or_else(|exhausted| Outcome::Connect { detail: exhausted.to_string() })
+    }
+
+    /// The same for whoever can wait: if there is no file descriptor to be had, nothing was tried.
+    pub async fn try_post(&self, post: Post) -> Result<Outcome, Exhausted> {
         let deadline = Instant::now() + post.timeout;
         let progress = Progress::default();
         let uri = match self.checked_uri(&post.url) {
             Ok(uri) => uri,
-            Err(refusal) => return Outcome::Blocked(refusal),
+            Err(refusal) => return Ok(Outcome::Blocked(refusal)),
         };
         let mut headers = post.headers;
         // A second opinion on where the body ends, or on whom it is for, is how requests are smuggled.
@@ -232,14 +238,14 @@ impl Transport {
                 *request.uri_mut() = uri.clone();
                 request.headers_mut().clone_from(&headers);
                 // Each turn uses up a kept connection, of which there are few, or is the last.
-                if let Some(outcome) = self.exchange(request, &progress).await {
-                    return outcome;
+                if let Some(outcome) = self.exchange(request, &progress).await? {
+                    return Ok(outcome);
                 }
             }
         };
         match tokio::time::timeout_at(deadline, exchange).await {
             Ok(outcome) => outcome,
-            Err(_) => Outcome::Timeout { during: progress.phase() },
+            Err(_) => Ok(Outcome::Timeout { during: progress.phase() }),
         }
     }
 
@@ -255,14 +261,17 @@ impl Transport {
     }
 
     /// Sends the request on one connection; nothing if that connection was over before a byte was written to it.
-    async fn exchange(&self, request: Request<RequestBody>, progress: &Progress) -> Option<Outcome> {
+    async fn exchange(&self, request: Request<RequestBody>, progress: &Progress) -> Result<Option<Outcome>, Exhausted> {
         match progress.follow(self.client.request(request)).await {
             Ok(response) => {
                 progress.enter(Phase::Reading);
-                Some(self.read(response).await)
+                Ok(Some(self.read(response).await))
             }
-            Err(error) if failure::is_stale(&error) => None,
-            Err(error) => Some(failure::before_response(&error)),
+            Err(error) if failure::is_stale(&error) => Ok(None),
+            Err(error) => match Exhausted::cause_of(&error) {
+                Some(exhausted) => Err(exhausted),
+                None => Ok(Some(failure::before_response(&error))),
+            },
         }
     }
 

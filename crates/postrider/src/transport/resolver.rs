@@ -12,7 +12,7 @@ use hickory_resolver::net::{DnsError, NetError};
 use hickory_resolver::proto::op::ResponseCode;
 
 use super::TransportError;
-use super::failure::ConnectFailure;
+use super::failure::{ConnectFailure, Exhausted};
 
 const LOCAL_NAME_SERVER: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 53);
 /// How long "there is no such name" is believed. A retry, half a minute later, asks again.
@@ -74,12 +74,20 @@ pub(super) async fn addresses(resolver: &TokioResolver, name: &str) -> Result<Ve
     };
     let addresses: Vec<IpAddr> = match lookup {
         Ok(answer) => answer.iter().collect(),
-        Err(error) => return Err(ConnectFailure::Dns(describe(name, &error))),
+        Err(error) => return Err(failure(name, &error)),
     };
     if addresses.is_empty() {
         return Err(ConnectFailure::Dns(no_address(name)));
     }
     Ok(addresses)
+}
+
+fn failure(name: &str, error: &NetError) -> ConnectFailure {
+    let exhausted = match error {
+        NetError::Io(error) => Exhausted::found_in(error),
+        _ => None,
+    };
+    exhausted.map_or_else(|| ConnectFailure::Dns(describe(name, error)), ConnectFailure::Exhausted)
 }
 
 fn no_address(name: &str) -> String {
