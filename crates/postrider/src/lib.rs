@@ -15,6 +15,7 @@ pub mod dispatcher;
 pub mod duration;
 pub mod endpoint;
 pub mod event;
+pub mod headers;
 pub mod ids;
 pub mod keyring;
 pub mod lease;
