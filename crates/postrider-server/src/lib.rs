@@ -4,6 +4,16 @@
 //!
 //! - [`api`]: what goes over the wire, in both directions. Clients can use the same types.
 //! - [`service`]: what the API does, without HTTP. The command line works on it directly when it has a database at hand.
-//! - `http`: routes, keys, limits, and how errors are told.
+//! - [`http`]: routes, keys, limits, and how errors are told. [`Server`] puts it on a socket.
 
 pub mod api;
+pub mod http;
+mod metrics;
+mod queue;
+pub mod server;
+pub mod service;
+
+pub use http::openapi;
+pub use queue::QueueSettings;
+pub use server::{Server, ServerConfig};
+pub use service::{Caller, Service, ServiceSettings, Tenancy};

@@ -1,7 +1,18 @@
 //! What goes over the wire, in both directions.
 
+pub mod audit;
+pub mod deliveries;
+pub mod endpoints;
+pub mod events;
+pub mod keys;
+pub mod once;
+pub mod overview;
 mod problem;
+pub(crate) mod schemas;
+pub mod stream;
+pub mod why;
 
+use postrider::{Page, PageRequest};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -14,4 +25,20 @@ pub struct Listing<T> {
     pub data: Vec<T>,
     /// What to give as `cursor` for the next page; null at the end.
     pub next_cursor: Option<String>,
+}
+
+impl<T> Listing<T> {
+    /// A store's page, row by row.
+    pub fn from_page<R>(page: Page<R>, row: impl FnMut(R) -> T) -> Self {
+        Self {
+            data: page.items.into_iter().map(row).collect(),
+            next_cursor: page.next.map(|cursor| cursor.to_string()),
+        }
+    }
+}
+
+/// The page that `limit` and `cursor` of a query ask for.
+pub fn page_request(limit: Option<u32>, cursor: Option<&str>) -> Result<PageRequest, Problem> {
+    let cursor = cursor.map(str::parse).transpose()?;
+    Ok(PageRequest::new(limit.unwrap_or_else(|| PageRequest::default().limit()), cursor)?)
 }

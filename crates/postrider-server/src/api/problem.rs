@@ -25,6 +25,9 @@ pub struct Problem {
     /// What is wrong with which field.
     #[serde(default)]
     pub errors: Vec<FieldProblem>,
+    /// Under which the server's log tells of the request.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request_id: Option<String>,
 }
 
 /// What is wrong with one field.
@@ -51,6 +54,7 @@ impl Problem {
             detail: detail.into(),
             hint: None,
             errors: Vec::new(),
+            request_id: None,
         }
     }
 
@@ -58,6 +62,24 @@ impl Problem {
     #[must_use]
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
+        self
+    }
+
+    /// The same, and that it is about this field.
+    #[must_use]
+    pub fn about(mut self, field: impl Into<String>) -> Self {
+        let (code, detail) = (self.code.clone(), self.detail.clone());
+        self.errors.push(FieldProblem { field: field.into(), code, detail });
+        self
+    }
+
+    /// The same, about one of several: each field is told with the place of what it is part of.
+    #[must_use]
+    pub fn within(mut self, at: usize) -> Self {
+        for error in &mut self.errors {
+            error.field = format!("[{at}].{}", error.field);
+        }
+        self.detail = format!("[{at}]: {}", self.detail);
         self
     }
 

@@ -1,0 +1,54 @@
+//! Schemas of what the engine's own types look like in JSON, for fields: `#[schema(schema_with = schemas::event_id)]`.
+
+use postrider::{DeliveryId, DeliveryStatus, EndpointId, EventId, KeyId, OutcomeKind, Scope};
+use utoipa::openapi::{Object, ObjectBuilder, Type};
+
+fn id(prefix: &str, what: &str) -> Object {
+    ObjectBuilder::new()
+        .schema_type(Type::String)
+        .pattern(Some(format!("^{prefix}_[0-7][0-9a-hjkmnp-tv-z]{{25}}$")))
+        .description(Some(format!("{what}'s id, a TypeID.")))
+        .examples([format!("{prefix}_01k2b7wq6se3yv5r3q8h0m4d9x")])
+        .build()
+}
+
+fn names<const N: usize>(names: [&str; N]) -> Object {
+    ObjectBuilder::new().schema_type(Type::String).enum_values(Some(names)).build()
+}
+
+pub(crate) fn event_id() -> Object {
+    id(EventId::PREFIX, "An event")
+}
+
+pub(crate) fn delivery_id() -> Object {
+    id(DeliveryId::PREFIX, "A delivery")
+}
+
+pub(crate) fn endpoint_id() -> Object {
+    id(EndpointId::PREFIX, "An endpoint")
+}
+
+pub(crate) fn key_id() -> Object {
+    id(KeyId::PREFIX, "A key")
+}
+
+pub(crate) fn delivery_status() -> Object {
+    names(DeliveryStatus::ALL.map(DeliveryStatus::as_str))
+}
+
+pub(crate) fn outcome() -> Object {
+    names(OutcomeKind::ALL.map(OutcomeKind::as_str))
+}
+
+pub(crate) fn scope() -> Object {
+    names(Scope::ALL.map(Scope::as_str))
+}
+
+/// An event's payload: any JSON value.
+pub(crate) fn payload() -> Object {
+    ObjectBuilder::new()
+        .schema_type(utoipa::openapi::schema::SchemaType::AnyValue)
+        .description(Some("Any JSON value. Its bytes are kept, signed and sent exactly as they are."))
+        .examples([serde_json::json!({"invoice": "in_42", "amount": 1200})])
+        .build()
+}

@@ -1,0 +1,108 @@
+//! What every request and every answer has: an id, a line in the log, a place in the metrics, safe headers.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+use axum::extract::{MatchedPath, Request, State};
+use axum::middleware::Next;
+use axum::response::{IntoResponse as _, Response};
+use futures_util::FutureExt as _;
+use http::{HeaderMap, HeaderName, HeaderValue, header};
+use postrider::KeyId;
+use uuid::Uuid;
+
+use super::AppState;
+use crate::api::Problem;
+
+const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+const MOST_ID_BYTES: usize = 128;
+
+/// What is found out about a request on its way in, for its line in the log.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Notes(Arc<Mutex<Noted>>);
+
+#[derive(Debug, Clone, Default)]
+struct Noted {
+    key: Option<KeyId>,
+    tenant: Option<String>,
+}
+
+impl Notes {
+    fn note(&self, change: impl FnOnce(&mut Noted)) {
+        change(&mut self.0.lock().expect("no code panics while it holds this lock"));
+    }
+
+    pub(super) fn key(&self, id: KeyId) {
+        self.note(|noted| noted.key = Some(id));
+    }
+
+    pub(super) fn tenant(&self, tenant: &str) {
+        self.note(|noted| noted.tenant = Some(tenant.to_owned()));
+    }
+}
+
+pub(super) async fn edge(State(state): State<AppState>, mut request: Request, next: Next) -> Response {
+    let began = Instant::now();
+    let id = request_id(request.headers());
+    let method = request.method().clone();
+    let route = request.extensions().get::<MatchedPath>().map(|path| path.as_str().to_owned());
+    let notes = Notes::default();
+    request.extensions_mut().insert(notes.clone());
+    let mut response = match AssertUnwindSafe(next.run(request)).catch_unwind().await {
+        Ok(response) => response,
+        Err(_) => {
+            tracing::error!(request_id = id, %method, route, "a request's handler has panicked");
+            Problem::new(500, "internal", "something went wrong in the server").into_response()
+        }
+    };
+    if let Some(mut problem) = response.extensions_mut().remove::<Problem>() {
+        problem.request_id = Some(id.clone());
+        let (mut parts, _) = response.into_parts();
+        parts.headers.remove(header::CONTENT_LENGTH);
+        let body = serde_json::to_vec(&problem).expect("a problem is plain data");
+        response = Response::from_parts(parts, body.into());
+    }
+    let took = began.elapsed();
+    let status = response.status().as_u16();
+    let Noted { key, tenant } = notes.0.lock().expect("no code panics while it holds this lock").clone();
+    tracing::info!(
+        request_id = id,
+        %method,
+        route,
+        status,
+        duration_ms = (took.as_secs_f64() * 100_000.0).round() / 100.0,
+        key = key.map(tracing::field::display),
+        tenant,
+        "request"
+    );
+    let _ = &state;
+    if let Ok(id) = HeaderValue::from_str(&id) {
+        response.headers_mut().insert(REQUEST_ID, id);
+    }
+    protect(response.headers_mut());
+    response
+}
+
+/// The client's own id if it is a plain word, so that its log and ours can be joined; otherwise a new one.
+fn request_id(headers: &HeaderMap) -> String {
+    let plain = |id: &&str| {
+        let bytes = id.bytes();
+        (1..=MOST_ID_BYTES).contains(&id.len()) && { bytes }.all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b))
+    };
+    let given = headers.get(REQUEST_ID).and_then(|id| id.to_str().ok()).filter(plain);
+    given.map_or_else(|| Uuid::now_v7().to_string(), str::to_owned)
+}
+
+/// Pages may allow themselves more; what they have set stays.
+fn protect(headers: &mut HeaderMap) {
+    for (name, value) in [
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (header::X_FRAME_OPTIONS, "DENY"),
+        (header::REFERRER_POLICY, "no-referrer"),
+        (header::CONTENT_SECURITY_POLICY, "default-src 'none'; frame-ancestors 'none'"),
+        (header::CACHE_CONTROL, "no-store"),
+    ] {
+        headers.entry(name).or_insert(HeaderValue::from_static(value));
+    }
+}

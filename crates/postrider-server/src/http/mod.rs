@@ -1,0 +1,105 @@
+//! The API over HTTP: which routes there are, who may use them, within which limits, and how errors are told.
+//!
+//! A request goes through [`edge`] (its id, its line in the log, panics, the headers of every answer), then
+//! [`limits`] (how many at once, how long), and then to its route, whose extractors let in only who has a key
+//! of the scope that it needs, and only what it understands.
+
+mod auth;
+mod body;
+mod edge;
+mod extract;
+mod limits;
+mod openapi;
+mod operations;
+mod pages;
+mod respond;
+mod routes;
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::middleware::from_fn_with_state;
+use bytes::Bytes;
+use postrider::Monitor;
+use tokio::sync::{Semaphore, watch};
+use utoipa::openapi::OpenApi;
+use utoipa_axum::router::OpenApiRouter;
+
+use crate::server::ServerConfig;
+use crate::service::Service;
+
+/// What every route has at hand.
+#[derive(Debug, Clone)]
+pub(crate) struct AppState(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    service: Service,
+    config: ServerConfig,
+    monitor: Option<Monitor>,
+    draining: watch::Receiver<bool>,
+    requests: Semaphore,
+    /// The API's description, as JSON.
+    document: Bytes,
+}
+
+impl AppState {
+    pub(crate) fn new(
+        service: Service,
+        config: ServerConfig,
+        monitor: Option<Monitor>,
+        draining: watch::Receiver<bool>,
+    ) -> Self {
+        let requests = Semaphore::new(config.max_requests);
+        let document = serde_json::to_vec(&openapi()).expect("the document is plain data").into();
+        Self(Arc::new(Shared { service, config, monitor, draining, requests, document }))
+    }
+
+    pub(crate) fn service(&self) -> &Service {
+        &self.0.service
+    }
+
+    pub(crate) fn config(&self) -> &ServerConfig {
+        &self.0.config
+    }
+
+    /// Whether the server is about to stop.
+    pub(crate) fn is_draining(&self) -> bool {
+        *self.0.draining.borrow()
+    }
+
+    /// Returns when the server is about to stop: whatever would go on for ever ends then.
+    pub(crate) async fn draining(&self) {
+        let mut draining = self.0.draining.clone();
+        // If the server is gone, it is not there to be waited for either.
+        let _ = draining.wait_for(|draining| *draining).await;
+    }
+}
+
+/// The whole API.
+pub(crate) fn api(state: AppState) -> Router {
+    finish(documented().split_for_parts().0.merge(pages::routes()), state)
+}
+
+/// What orchestrators and Prometheus ask for, and nothing else.
+pub(crate) fn operations_only(state: AppState) -> Router {
+    finish(operations::routes().split_for_parts().0, state)
+}
+
+fn finish(router: Router<AppState>, state: AppState) -> Router {
+    router
+        .fallback(respond::unknown_route)
+        .method_not_allowed_fallback(respond::method_not_allowed)
+        .layer(from_fn_with_state(state.clone(), limits::limit))
+        .layer(from_fn_with_state(state.clone(), edge::edge))
+        .with_state(state)
+}
+
+fn documented() -> OpenApiRouter<AppState> {
+    routes::all().merge(operations::routes())
+}
+
+/// The API's description: `OpenAPI` 3.1, complete.
+pub fn openapi() -> OpenApi {
+    openapi::complete(documented().into_openapi())
+}

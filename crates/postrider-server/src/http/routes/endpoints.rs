@@ -1,0 +1,9 @@
+//! `/v1/endpoints`.
+
+use utoipa_axum::router::OpenApiRouter;
+
+use crate::http::AppState;
+
+pub(super) fn routes() -> OpenApiRouter<AppState> {
+    OpenApiRouter::new()
+}

@@ -1,0 +1,215 @@
+//! Group commit: enqueues that arrive while others are being written are written together, in one transaction.
+//!
+//! There is no task that waits for work. Whoever puts an event into the queue starts a writer if fewer than
+//! [`WRITERS`] are at work, and a writer ends when it finds the queue empty. So a lone event is written at once, and the
+//! more arrive, the larger the batches become. Everyone is answered after the commit of their batch, by its writer: a
+//! caller that goes away in the meantime does not disturb anybody.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use postrider::{EnqueueError, Enqueued, NewEvent, Store, StoreError, StoreErrorCode};
+use tokio::sync::{Notify, oneshot};
+
+use crate::api::Problem;
+use crate::metrics::Metrics;
+
+/// While one batch is committed, another one can be prepared. More than two only make the batches smaller.
+const WRITERS: usize = 2;
+
+/// How much is gathered.
+#[derive(Debug, Clone)]
+pub struct QueueSettings {
+    /// At most this many wait to be written; who comes then is sent away.
+    pub most_waiting: usize,
+    /// At most this many bytes of payload wait to be written.
+    pub most_waiting_bytes: usize,
+    /// At most this many are written together.
+    pub most_per_batch: usize,
+    /// No more are added to a batch that has this many bytes of payload.
+    pub most_batch_bytes: usize,
+}
+
+impl Default for QueueSettings {
+    fn default() -> Self {
+        Self {
+            most_waiting: 4_096,
+            most_waiting_bytes: 64 * 1024 * 1024,
+            most_per_batch: 200,
+            most_batch_bytes: 4 * 1024 * 1024,
+        }
+    }
+}
+
+type Answer = Result<Enqueued, Problem>;
+
+/// The queue before a store.
+#[derive(Debug, Clone)]
+pub(crate) struct Queue(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    store: Arc<dyn Store>,
+    settings: QueueSettings,
+    metrics: Arc<Metrics>,
+    state: Mutex<State>,
+    emptied: Notify,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    waiting: VecDeque<Waiting>,
+    waiting_bytes: usize,
+    writers: usize,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    event: NewEvent,
+    answer: oneshot::Sender<Answer>,
+}
+
+impl Queue {
+    pub(crate) fn new(store: Arc<dyn Store>, settings: QueueSettings, metrics: Arc<Metrics>) -> Self {
+        Self(Arc::new(Shared { store, settings, metrics, state: Mutex::default(), emptied: Notify::new() }))
+    }
+
+    /// Writes the event, together with whatever else is waiting. It must have passed admission.
+    pub(crate) async fn enqueue(&self, event: NewEvent) -> Answer {
+        let (answer, answered) = oneshot::channel();
+        if self.0.put(Waiting { event, answer })? {
+            tokio::spawn(write_all(Arc::clone(&self.0)));
+        }
+        answered.await.unwrap_or_else(|_| Err(Problem::new(500, "internal", "the event's writer has failed")))
+    }
+
+    /// Returns when nothing waits and nothing is being written.
+    pub(crate) async fn flushed(&self) {
+        loop {
+            let emptied = self.0.emptied.notified();
+            if self.0.lock().writers == 0 {
+                return;
+            }
+            emptied.await;
+        }
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("no code panics while it holds this lock")
+    }
+
+    /// Returns whether a writer is to be started for it.
+    fn put(&self, waiting: Waiting) -> Result<bool, Problem> {
+        let bytes = waiting.event.payload.len();
+        let mut state = self.lock();
+        // One that is larger than the bound is taken when nothing else waits.
+        let full = state.waiting.len() >= self.settings.most_waiting
+            || (!state.waiting.is_empty() && state.waiting_bytes + bytes > self.settings.most_waiting_bytes);
+        if full {
+            drop(state);
+            self.metrics.queue_refused.inc();
+            return Err(Problem::new(503, "queue_full", "more events arrive than can be written")
+                .hint("try again after the time in Retry-After, or send events in batches"));
+        }
+        state.waiting_bytes += bytes;
+        state.waiting.push_back(waiting);
+        self.metrics.queue_depth.inc();
+        let start = state.writers < WRITERS;
+        state.writers += usize::from(start);
+        Ok(start)
+    }
+
+    /// What is to be written next. Whoever gets none has ended as a writer.
+    fn take(&self) -> Option<Vec<Waiting>> {
+        let mut state = self.lock();
+        let mut batch = Vec::new();
+        let mut bytes = 0;
+        while batch.len() < self.settings.most_per_batch && bytes < self.settings.most_batch_bytes {
+            let Some(waiting) = state.waiting.pop_front() else { break };
+            bytes += waiting.event.payload.len();
+            batch.push(waiting);
+        }
+        state.waiting_bytes -= bytes;
+        if batch.is_empty() {
+            state.writers -= 1;
+            if state.writers == 0 {
+                self.emptied.notify_waiters();
+            }
+            return None;
+        }
+        self.metrics.queue_depth.dec_by(i64::try_from(batch.len()).unwrap_or(i64::MAX));
+        Some(batch)
+    }
+}
+
+/// If writing panics, then the writer's place must not be lost.
+struct Place<'a>(&'a Shared);
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.lock().writers -= 1;
+        }
+    }
+}
+
+async fn write_all(shared: Arc<Shared>) {
+    let _place = Place(&shared);
+    while let Some(batch) = shared.take() {
+        write(&shared, batch).await;
+    }
+}
+
+async fn write(shared: &Shared, batch: Vec<Waiting>) {
+    let (events, answers): (Vec<NewEvent>, Vec<_>) =
+        batch.into_iter().map(|waiting| (waiting.event, waiting.answer)).unzip();
+    #[expect(clippy::cast_precision_loss, reason = "a batch is small")]
+    shared.metrics.queue_batch.observe(events.len() as f64);
+    let alone = events.len() == 1;
+    // Kept for the case that they must be written one by one. Payloads are shared, not copied.
+    let kept = if alone { Vec::new() } else { events.clone() };
+    match shared.store.enqueue_each(events).await {
+        Ok(results) => {
+            for (result, answer) in results.into_iter().zip(answers) {
+                // Whoever has gone away does not want the answer.
+                let _ = answer.send(result.map_err(tell));
+            }
+        }
+        Err(error) if alone || error.code.is_transient() => {
+            log(&error, answers.len());
+            for answer in answers {
+                let _ = answer.send(Err(Problem::from(StoreError::new(error.code, ""))));
+            }
+        }
+        Err(error) => {
+            log(&error, answers.len());
+            write_one_by_one(shared, kept, answers).await;
+        }
+    }
+}
+
+/// The store cannot write the batch, and will not be able to. If that is because of one event, the others survive.
+async fn write_one_by_one(shared: &Shared, events: Vec<NewEvent>, answers: Vec<oneshot::Sender<Answer>>) {
+    for (event, answer) in events.into_iter().zip(answers) {
+        let result = match shared.store.enqueue_each(vec![event]).await {
+            Ok(mut results) => results.pop().unwrap_or_else(|| {
+                Err(StoreError::new(StoreErrorCode::Internal, "the store has not answered for the event").into())
+            }),
+            Err(error) => Err(error.into()),
+        };
+        let _ = answer.send(result.map_err(tell));
+    }
+}
+
+fn tell(error: EnqueueError) -> Problem {
+    if let EnqueueError::Store(error) = &error {
+        log(error, 1);
+    }
+    error.into()
+}
+
+fn log(error: &StoreError, events: usize) {
+    tracing::warn!(code = %error.code, events, "the store failed to enqueue: {}", error.message);
+}
