@@ -4,13 +4,14 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use postrider::Store;
+use postrider::{Keyring, Store, StoreErrorCode};
 use postrider_postgres::PostgresStore;
 use postrider_sqlite::SqliteStore;
 use url::Url;
 
 use crate::config::Config;
 use crate::failure::{Exit, Failure};
+use crate::secret_key;
 
 /// A parsed `database` URL. Printed without its password.
 #[derive(Clone, PartialEq, Eq)]
@@ -28,6 +29,8 @@ pub(crate) enum Preparation {
     Create,
     /// The same, and migrate Postgres too.
     Migrate,
+    /// Change nothing: whatever is missing is refused.
+    Check,
     /// It must be there: a command that only looks does not leave files behind.
     Existing,
 }
@@ -50,22 +53,29 @@ impl Database {
         Err("it must begin with sqlite:// or postgres://".to_owned())
     }
 
-    /// Opens it.
+    /// Opens it, with the rules for what is enqueued and with the key that encrypts secrets where there is one.
     pub(crate) async fn open(&self, config: &Config, preparation: Preparation) -> Result<Arc<dyn Store>, Failure> {
         match self {
             Self::Sqlite(path) => {
                 if preparation == Preparation::Existing {
                     must_exist(path)?;
                 }
-                let store = open_sqlite(path)?;
+                let store = open_sqlite(path)?.with_admission(config.admission.clone());
                 // Looked at first, since a migration waits for the writers of other processes even if it is empty.
-                if !store.pending_migrations().await?.is_empty() {
+                let missing = store.pending_migrations().await?;
+                if preparation == Preparation::Check {
+                    refuse_missing(&missing)?;
+                } else if !missing.is_empty() {
                     store.migrate().await?;
                 }
-                Ok(Arc::new(store.with_admission(config.admission.clone())))
+                let keyring = sqlite_keyring(path, config, &store, preparation).await?;
+                let _ = keyring;
+                Ok(Arc::new(store))
             }
             Self::Postgres(url) => {
+                let keyring = Keyring::new(config.secret_keys.clone());
                 let store = connect_postgres(url).await?.with_admission(config.admission.clone());
+                let _ = keyring;
                 if preparation == Preparation::Migrate {
                     store.migrate().await?;
                 } else {
@@ -75,6 +85,51 @@ impl Database {
             }
         }
     }
+
+    /// Opens it for a process that works on it for long: there must be a key, and the right one. Found at the start, it
+    /// is a wrong setting; found later, it is a night of deliveries that cannot be signed.
+    pub(crate) async fn open_for_work(
+        &self,
+        config: &Config,
+        preparation: Preparation,
+    ) -> Result<Arc<dyn Store>, Failure> {
+        if let (Self::Postgres(url), true) = (self, config.secret_keys.is_empty()) {
+            // A server that is not there is the more pressing thing to know.
+            connect_postgres(url).await?;
+            return Err(secret_key::required());
+        }
+        let store = self.open(config, preparation).await?;
+        secret_key::must_fit(&*store).await?;
+        Ok(store)
+    }
+}
+
+/// The key that is configured, or else the one beside the file, which is made with it.
+async fn sqlite_keyring(
+    path: &Path,
+    config: &Config,
+    keyless: &SqliteStore,
+    preparation: Preparation,
+) -> Result<Keyring, Failure> {
+    if !config.secret_keys.is_empty() {
+        return Ok(Keyring::new(config.secret_keys.clone()));
+    }
+    let file = secret_key::file_beside(path);
+    match secret_key::read(&file)? {
+        Some(keyring) => Ok(keyring),
+        None if preparation == Preparation::Existing => Ok(Keyring::default()),
+        None if secret_key::has_secrets(keyless).await? => Err(secret_key::lost(&file)),
+        None => secret_key::create(&file),
+    }
+}
+
+fn refuse_missing(migrations: &[String]) -> Result<(), Failure> {
+    if migrations.is_empty() {
+        return Ok(());
+    }
+    let message = format!("the database lacks the migrations {}", migrations.join(", "));
+    Err(Failure::new(Exit::Failed, StoreErrorCode::Schema.as_str(), message)
+        .hint("run `postrider migrate` on this database"))
 }
 
 /// Opens an SQLite file, which is made if it is not there.
@@ -104,7 +159,7 @@ pub(crate) fn must_exist(path: &Path) -> Result<(), Failure> {
     }
     let message = format!("there is no database at `{}`", path.display());
     Err(Failure::new(Exit::CannotConnect, "database_missing", message)
-        .hint("name it with `--database` or POSTRIDER_DATABASE; `postrider send` and `postrider migrate` create it"))
+        .hint("name it with `--database` or POSTRIDER_DATABASE; `postrider serve`, `postrider send` and `postrider migrate` create it"))
 }
 
 impl fmt::Display for Database {

@@ -174,27 +174,52 @@ impl DispatcherFlags {
     }
 }
 
-/// Keys that a server reads.
+/// What a server and a dispatcher have in common.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Upkeep")]
+pub(crate) struct UpkeepFlags {
+    /// Encrypts secrets at rest; better set as the variable `POSTRIDER_SECRET_KEY`, which other users cannot see
+    #[arg(long, value_name = "KEYS")]
+    secret_key: Option<String>,
+    /// How long settled events and their attempts are kept, or `never` to keep everything
+    #[arg(long, value_name = "DURATION")]
+    retention: Option<String>,
+    /// Disable an endpoint whose attempts have all failed for this long, or `never`
+    #[arg(long, value_name = "DURATION")]
+    disable_after: Option<String>,
+}
+
+impl UpkeepFlags {
+    pub(crate) fn flags(&self) -> Flags {
+        given([
+            (Key::SecretKey, self.secret_key.as_ref()),
+            (Key::Retention, self.retention.as_ref()),
+            (Key::DisableAfter, self.disable_after.as_ref()),
+        ])
+    }
+}
+
+/// How a server serves.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Server")]
 pub(crate) struct ServerFlags {
-    /// Where the API and the dashboard are
+    /// Where the API is; port 0 takes a free one
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<String>,
-    /// Encrypts secrets at rest
-    #[arg(long, value_name = "SECRET")]
-    secret_key: Option<String>,
-    /// How long events and attempts are kept
+    /// How many connections are open at most
+    #[arg(long, value_name = "COUNT")]
+    max_connections: Option<String>,
+    /// For one request, from its first byte to the answer
     #[arg(long, value_name = "DURATION")]
-    retention: Option<String>,
+    request_timeout: Option<String>,
 }
 
 impl ServerFlags {
     pub(crate) fn flags(&self) -> Flags {
         given([
             (Key::Listen, self.listen.as_ref()),
-            (Key::SecretKey, self.secret_key.as_ref()),
-            (Key::Retention, self.retention.as_ref()),
+            (Key::MaxConnections, self.max_connections.as_ref()),
+            (Key::RequestTimeout, self.request_timeout.as_ref()),
         ])
     }
 }

@@ -16,6 +16,7 @@ mod operator;
 mod output;
 mod payload;
 mod receiver;
+mod secret_key;
 mod signals;
 
 use std::io::Write as _;

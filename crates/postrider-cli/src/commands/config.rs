@@ -1,6 +1,7 @@
 //! `postrider config`: what holds, and where it came from.
 
 use clap::Args;
+use postrider::SecretKey;
 use serde::Serialize;
 
 use crate::commands::Context;
@@ -8,6 +9,7 @@ use crate::config::Effective;
 use crate::failure::Failure;
 use crate::flags::{
     DestinationFlags, DispatcherFlags, PayloadFlags, RetryFlags, ServerFlags, SignatureFlags, SigningSecretFlag,
+    UpkeepFlags,
 };
 use crate::output::plain;
 
@@ -16,14 +18,21 @@ Keys are read from postrider.toml (or --config FILE), overridden by variables (P
 lease), overridden by flags (--lease). Durations are texts such as 500ms, 30s, 2m, 1h30m or 30d;
 lists are arrays in the file and comma-separated elsewhere.
 
+secret_key may be several keys: the first encrypts, all of them decrypt. To rotate it, put a new one
+before the old one everywhere, and remove the old one when `postrider doctor` says that nothing needs it.
+
 Examples:
   postrider config
+  export POSTRIDER_SECRET_KEY=$(postrider config --new-secret-key)
   POSTRIDER_LEASE=10s postrider config --json";
 
 /// Print every value of the configuration and where it came from; secrets are masked
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
+    /// Print a new random value for secret_key, and nothing else
+    #[arg(long, conflicts_with_all = ["DispatcherFlags", "RetryFlags", "DestinationFlags", "SignatureFlags", "SigningSecretFlag", "PayloadFlags", "UpkeepFlags", "ServerFlags"])]
+    new_secret_key: bool,
     #[command(flatten)]
     dispatcher: DispatcherFlags,
     #[command(flatten)]
@@ -36,6 +45,8 @@ pub(crate) struct Arguments {
     signing_secret: SigningSecretFlag,
     #[command(flatten)]
     payload: PayloadFlags,
+    #[command(flatten)]
+    upkeep: UpkeepFlags,
     #[command(flatten)]
     server: ServerFlags,
 }
@@ -60,6 +71,14 @@ impl<'a> Row<'a> {
 }
 
 pub(crate) fn run(arguments: &Arguments, context: &Context) -> Result<(), Failure> {
+    if arguments.new_secret_key {
+        let key = SecretKey::generate().reveal();
+        return if context.output.json {
+            context.output.document(&serde_json::json!({ "secret_key": key }))
+        } else {
+            context.output.line(key)
+        };
+    }
     let groups = [
         arguments.dispatcher.flags(),
         arguments.retries.flags(),
@@ -67,6 +86,7 @@ pub(crate) fn run(arguments: &Arguments, context: &Context) -> Result<(), Failur
         arguments.signature.flags(),
         arguments.signing_secret.flags(),
         arguments.payload.flags(),
+        arguments.upkeep.flags(),
         arguments.server.flags(),
     ];
     let config = context.config(groups.concat())?;

@@ -94,7 +94,7 @@ pub(crate) fn build(store: Arc<dyn Store>, config: &Config) -> Result<Dispatcher
         .timeout(config.timeout)
         .connect_timeout(config.connect_timeout)
         .retry_policy(config.retry_policy.clone())
-        .signing_secrets(config.signing_secret.iter().cloned().collect())
+        .signing_secrets(config.signing_secrets.clone())
         .signature(config.signature.clone())
         .destinations(config.admission.destinations.clone())
         .kept_response_bytes(config.kept_response_bytes)
@@ -119,7 +119,7 @@ fn tell_start(config: &Config, dispatcher: &Dispatcher) {
         duration::format(config.timeout),
         config.retry_policy.max_attempts(),
     );
-    if config.signing_secret.is_none() {
+    if config.signing_secrets.is_empty() {
         tracing::warn!("no signing_secret is set: deliveries to bare URLs cannot be signed, and will fail");
     }
 }

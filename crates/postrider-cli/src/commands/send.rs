@@ -111,7 +111,7 @@ fn metadata(pairs: &[String]) -> Result<Metadata, Failure> {
 
 /// A bare destination has no endpoint, and so no secret of its own; nothing is ever sent unsigned.
 fn require_signing_secret(arguments: &Arguments, config: &Config) -> Result<(), Failure> {
-    if arguments.to.is_none() || config.signing_secret.is_some() {
+    if arguments.to.is_none() || !config.signing_secrets.is_empty() {
         return Ok(());
     }
     let message = "--to needs `signing_secret`, which signs deliveries to URLs without a registered endpoint";

@@ -56,7 +56,7 @@ impl SecretFlag {
     /// The secret that was given or is configured.
     pub(crate) fn find(&self, config: &Config) -> Result<Option<Secret>, Failure> {
         match &self.secret {
-            None => Ok(config.signing_secret.clone()),
+            None => Ok(config.signing_secrets.first().cloned()),
             Some(text) => Secret::parse(text).map(Some).map_err(|error| {
                 Failure::new(Exit::Refused, "secret_invalid", format!("--secret is refused: {error}"))
                     .hint("`postrider sign --new-secret` makes one")

@@ -29,9 +29,12 @@ pub(crate) enum Key {
     Signed,
     SecretKey,
     Retention,
+    DisableAfter,
     DrainTimeout,
     MaxAbandoned,
     DispatchEnabled,
+    MaxConnections,
+    RequestTimeout,
     LogFormat,
     Server,
     ApiKey,
@@ -39,7 +42,7 @@ pub(crate) enum Key {
 
 impl Key {
     /// Every key, in the order in which they are documented and printed.
-    pub(crate) const ALL: [Self; 29] = [
+    pub(crate) const ALL: [Self; 32] = [
         Self::Database,
         Self::Listen,
         Self::WorkerId,
@@ -63,9 +66,12 @@ impl Key {
         Self::Signed,
         Self::SecretKey,
         Self::Retention,
+        Self::DisableAfter,
         Self::DrainTimeout,
         Self::MaxAbandoned,
         Self::DispatchEnabled,
+        Self::MaxConnections,
+        Self::RequestTimeout,
         Self::LogFormat,
         Self::Server,
         Self::ApiKey,
@@ -97,9 +103,12 @@ impl Key {
             Self::Signed => "signed",
             Self::SecretKey => "secret_key",
             Self::Retention => "retention",
+            Self::DisableAfter => "disable_after",
             Self::DrainTimeout => "drain_timeout",
             Self::MaxAbandoned => "max_abandoned",
             Self::DispatchEnabled => "dispatch_enabled",
+            Self::MaxConnections => "max_connections",
+            Self::RequestTimeout => "request_timeout",
             Self::LogFormat => "log_format",
             Self::Server => "server",
             Self::ApiKey => "api_key",
@@ -111,7 +120,7 @@ impl Key {
         Some(match self {
             Self::Database => "sqlite://postrider.db",
             Self::Listen => "127.0.0.1:8400",
-            Self::Lease | Self::DrainTimeout => "30s",
+            Self::Lease | Self::DrainTimeout | Self::RequestTimeout => "30s",
             Self::PollInterval => "1s",
             Self::MaxInFlight => "512",
             Self::MaxInFlightPerDestination => "64",
@@ -126,6 +135,8 @@ impl Key {
             Self::RequireHttps => "false",
             Self::Signature => "standard",
             Self::Retention => "30d",
+            Self::DisableAfter => "5d",
+            Self::MaxConnections => "10000",
             Self::MaxAbandoned => "10",
             Self::DispatchEnabled => "true",
             Self::WorkerId
@@ -145,6 +156,8 @@ impl Key {
             Self::WorkerId => "(host name and a random part, new at each start)",
             Self::HeaderPrefix => "(X-Webhook- with hmac-sha256-hex)",
             Self::Signed => "(timestamp.body with hmac-sha256-hex)",
+            Self::SecretKey => "(generated beside an SQLite file; required on Postgres)",
+            Self::Server => "(none: client commands work on the database)",
             Self::LogFormat => "(pretty on a terminal, json otherwise)",
             _ => "(none)",
         }

@@ -13,7 +13,8 @@ use std::time::Duration;
 
 use postrider::signature::{HeaderPrefix, Signed};
 use postrider::{
-    Admission, DestinationPolicy, KeyToken, LeaseTerm, Refusal, RetryPolicy, Secret, SignatureScheme, WorkerId,
+    Admission, DestinationPolicy, KeyToken, LeaseTerm, Refusal, RetryPolicy, Secret, SecretKey, SignatureScheme,
+    WorkerId,
 };
 use url::Url;
 
@@ -29,6 +30,7 @@ use postrider::duration;
 #[derive(Debug)]
 pub(crate) struct Config {
     pub(crate) database: Database,
+    pub(crate) listen: SocketAddr,
     pub(crate) worker_id: Option<WorkerId>,
     pub(crate) lease: LeaseTerm,
     pub(crate) poll_interval: Duration,
@@ -39,11 +41,20 @@ pub(crate) struct Config {
     pub(crate) retry_policy: RetryPolicy,
     pub(crate) kept_response_bytes: usize,
     pub(crate) admission: Admission,
-    pub(crate) signing_secret: Option<Secret>,
+    /// For bare destinations, the newest first; empty when nothing goes to any.
+    pub(crate) signing_secrets: Vec<Secret>,
     pub(crate) signature: SignatureScheme,
+    /// As configured: the first seals, all open. Empty is not yet the end: an SQLite file has a key beside it.
+    pub(crate) secret_keys: Vec<SecretKey>,
+    /// None keeps everything.
+    pub(crate) retention: Option<Duration>,
+    /// None never disables.
+    pub(crate) disable_after: Option<Duration>,
     pub(crate) drain_timeout: Duration,
     pub(crate) max_abandoned: u32,
     pub(crate) dispatch_enabled: bool,
+    pub(crate) max_connections: usize,
+    pub(crate) request_timeout: Duration,
     pub(crate) log_format: Option<LogFormat>,
     /// The server that client commands ask; without it they work on the database.
     pub(crate) server: Option<Url>,
@@ -90,8 +101,8 @@ impl Config {
             let database = Database::parse(&value::text(written)?)?;
             Ok((database.to_string(), database))
         })?;
-        // Nothing here listens or encrypts yet, but a file that is shared with the server must not hide a mistake.
-        reading.required(Key::Listen, |written| Ok(show(value::socket_address(written)?, SocketAddr::to_string)))?;
+        let listen = reading
+            .required(Key::Listen, |written| Ok(show(value::socket_address(written)?, SocketAddr::to_string)))?;
         let worker_id = reading.optional(Key::WorkerId, |written| {
             let worker = WorkerId::new(value::text(written)?).map_err(|error| error.to_string())?;
             Ok((worker.to_string(), worker))
@@ -108,15 +119,21 @@ impl Config {
         let retry_policy = retry_policy(reading)?;
         let max_payload_bytes = reading.number(Key::MaxPayloadBytes, 1, 1 << 30)?;
         let kept_response_bytes = reading.number(Key::KeptResponseBytes, 0, 1 << 20)?;
-        let admission = Admission { destinations: destinations(reading)?, max_payload_bytes, bare_destinations: true };
-        let signing_secret = secret(reading, Key::SigningSecret)?;
+        let destinations = destinations(reading)?;
+        let signing_secrets = signing_secrets(reading)?;
+        // Nothing is ever sent unsigned.
+        let admission = Admission { destinations, max_payload_bytes, bare_destinations: !signing_secrets.is_empty() };
         let signature = signature(reading)?;
-        secret(reading, Key::SecretKey)?;
-        reading.duration(Key::Retention, hour, Duration::from_hours(100 * 365 * 24))?;
+        let secret_keys = secret_keys(reading)?;
+        let century = Duration::from_hours(100 * 365 * 24);
+        let retention = reading.duration_or_never(Key::Retention, hour, century)?;
+        let disable_after = reading.duration_or_never(Key::DisableAfter, Duration::from_mins(1), century)?;
         let drain_timeout = reading.duration(Key::DrainTimeout, Duration::ZERO, 24 * hour)?;
         let max_abandoned = reading.number(Key::MaxAbandoned, 1, 1_000)?;
         let dispatch_enabled =
             reading.required(Key::DispatchEnabled, |written| Ok(show(value::truth(written)?, bool::to_string)))?;
+        let max_connections = reading.number(Key::MaxConnections, 1, 1_000_000)?;
+        let request_timeout = reading.duration(Key::RequestTimeout, ms(100), hour)?;
         let log_format = reading.optional(Key::LogFormat, |written| match value::text(written)?.as_str() {
             "pretty" => Ok(("pretty".to_owned(), LogFormat::Pretty)),
             "json" => Ok(("json".to_owned(), LogFormat::Json)),
@@ -135,6 +152,7 @@ impl Config {
         let server = server.filter(|_| !database_was_meant);
         Ok(Self {
             database,
+            listen,
             worker_id,
             lease,
             poll_interval,
@@ -145,11 +163,16 @@ impl Config {
             retry_policy,
             kept_response_bytes,
             admission,
-            signing_secret,
+            signing_secrets,
             signature,
+            secret_keys,
+            retention,
+            disable_after,
             drain_timeout,
             max_abandoned,
             dispatch_enabled,
+            max_connections,
+            request_timeout,
             log_format,
             server,
             api_key,
@@ -188,11 +211,38 @@ fn destinations(reading: &mut Reading) -> Result<DestinationPolicy, Failure> {
     Ok(policy.map_err(|refusal| reading.refused(Key::AllowedHosts, refusal))?.require_https(https))
 }
 
-fn secret(reading: &mut Reading, key: Key) -> Result<Option<Secret>, Failure> {
-    reading.optional(key, |written| {
-        let secret = Secret::parse(&value::text(written)?).map_err(|error| error.to_string())?;
-        Ok(("****".to_owned(), secret))
-    })
+/// Several while receivers change over, the newest first.
+///
+/// A plain secret may contain commas, so a text is a list only if each of its parts says that it is a secret.
+fn signing_secrets(reading: &mut Reading) -> Result<Vec<Secret>, Failure> {
+    let secrets = reading.optional(Key::SigningSecret, |written| {
+        let texts = match written {
+            Written::Text(text) if !text.split(',').all(|part| part.trim().starts_with("whsec_")) => {
+                vec![value::text(written)?]
+            }
+            list => value::list(list)?,
+        };
+        let secrets = texts.iter().map(|text| Secret::parse(text).map_err(|error| error.to_string()));
+        let secrets = secrets.collect::<Result<Vec<_>, _>>()?;
+        Ok((masks(secrets.len()), secrets))
+    })?;
+    Ok(secrets.unwrap_or_default())
+}
+
+/// Several while secrets are encrypted anew; the first seals, all open.
+fn secret_keys(reading: &mut Reading) -> Result<Vec<SecretKey>, Failure> {
+    let keys = reading.optional(Key::SecretKey, |written| {
+        let keys = value::list(written)?;
+        let keys = keys.iter().map(|text| SecretKey::parse(text).map_err(|error| error.to_string()));
+        let keys = keys.collect::<Result<Vec<_>, _>>()?;
+        if keys.is_empty() { Err("it is empty".to_owned()) } else { Ok((masks(keys.len()), keys)) }
+    })?;
+    Ok(keys.unwrap_or_default())
+}
+
+/// As many masks as there are secrets: how many there are is no secret.
+fn masks(count: usize) -> String {
+    vec!["****"; count].join(",")
 }
 
 fn signature(reading: &mut Reading) -> Result<SignatureScheme, Failure> {
@@ -282,6 +332,17 @@ impl Reading {
         })
     }
 
+    fn duration_or_never(&mut self, key: Key, least: Duration, most: Duration) -> Result<Option<Duration>, Failure> {
+        self.required(key, |written| match written {
+            Written::Text(text) if text.trim() == "never" => Ok(("never".to_owned(), None)),
+            written => {
+                let duration = value::duration_within(written, least, most);
+                let duration = duration.map_err(|reason| format!("{reason}; or never"))?;
+                Ok((duration::format(duration), Some(duration)))
+            }
+        })
+    }
+
     fn number<T>(&mut self, key: Key, least: T, most: T) -> Result<T, Failure>
     where
         T: std::str::FromStr + PartialOrd + std::fmt::Display + Copy,
@@ -325,6 +386,7 @@ fn invalid(key: Key, written: &Written, source: &Source, reason: &str) -> Failur
     match key.default_text() {
         Some(default) if !default.is_empty() => failure.hint(format!("the default is `{default}`")),
         _ if key == Key::ApiKey => failure.hint("an admin makes one with `postrider keys create`"),
+        _ if key == Key::SecretKey => failure.hint("`postrider config --new-secret-key` makes one"),
         _ if key.is_secret() => failure.hint("`postrider sign --new-secret` makes a good one"),
         _ => failure,
     }

@@ -44,7 +44,12 @@ fn the_defaults_are_those_of_the_reference() {
     assert_eq!((config.max_in_flight, config.max_in_flight_per_destination), (512, 64));
     assert_eq!((config.timeout, config.connect_timeout), (Duration::from_secs(15), Duration::from_secs(5)));
     assert_eq!(config.signature, SignatureScheme::Standard);
-    assert!(config.signing_secret.is_none() && config.worker_id.is_none() && config.log_format.is_none());
+    assert!(config.signing_secrets.is_empty() && config.worker_id.is_none() && config.log_format.is_none());
+    assert!(!config.admission.bare_destinations, "nothing goes out unsigned");
+    assert_eq!(config.listen, "127.0.0.1:8400".parse().unwrap());
+    let days = |count: u64| Some(Duration::from_hours(24 * count));
+    assert_eq!((config.retention, config.disable_after), (days(30), days(5)));
+    assert!(config.secret_keys.is_empty() && config.server.is_none() && config.api_key.is_none());
     let keys: Vec<Key> = config.effective().iter().map(|effective| effective.key).collect();
     let mut sorted = keys.clone();
     sorted.sort_unstable();
@@ -92,10 +97,15 @@ fn a_whole_file_is_read() {
         signature = "hmac-sha256-hex"
         header_prefix = "X-Acme-"
         signed = "body"
-        secret_key = "another secret of enough bytes"
+        secret_key = "QUJDREVGR0hJSktMTU5PUFFSU1RVVldYWVphYmNkZWY="
         retention = "7d"
+        disable_after = "never"
+        max_connections = 10
+        request_timeout = "5s"
         dispatch_enabled = false
         log_format = "json"
+        server = "https://postrider.example.com/hooks"
+        api_key = "prk_QUJDREVGR0hJSktMTU5PUFFSU1RVVldYWVphYmNkZWY"
         "#,
         &[],
         Flags::new(),
@@ -110,8 +120,16 @@ fn a_whole_file_is_read() {
     assert!(config.admission.destinations.requires_https());
     assert_eq!(effective(&config, Key::SigningSecret).0.as_deref(), Some("****"));
     assert_eq!(effective(&config, Key::Database).0.as_deref(), Some("postgres://app:****@localhost/app"));
-    let shown = format!("{config:?}");
-    assert!(!shown.contains("hush") && !shown.contains("enough bytes"), "{shown}");
+    assert_eq!((config.max_connections, config.request_timeout), (10, Duration::from_secs(5)));
+    assert_eq!((config.secret_keys.len(), config.disable_after), (1, None));
+    assert_eq!(effective(&config, Key::SecretKey).0.as_deref(), Some("****"));
+    assert_eq!(effective(&config, Key::ApiKey).0.as_deref(), Some("****"));
+    assert_eq!(effective(&config, Key::Server).0.as_deref(), Some("https://postrider.example.com/hooks"));
+    assert!(config.admission.bare_destinations);
+    let shown = format!("{config:?} {:?}", config.effective());
+    for secret in ["hush", "enough bytes", "QUJDREV"] {
+        assert!(!shown.contains(secret), "{shown}");
+    }
 }
 
 #[test]
@@ -147,12 +165,17 @@ fn every_invalid_value_is_named_with_its_key_its_source_and_the_reason() {
         (Key::Signature, "md5", "standard or hmac-sha256-hex"),
         (Key::HeaderPrefix, "a b", "cannot begin the name of a header"),
         (Key::Signed, "everything", "timestamp.body"),
-        (Key::SecretKey, "canary", "16 to 256 bytes"),
+        (Key::SecretKey, "canary", "32 bytes in base64"),
         (Key::Retention, "1s", "from 1h"),
+        (Key::DisableAfter, "1s", "from 1m to 36500d; or never"),
         (Key::DrainTimeout, "48h", "from 0s to 1d"),
         (Key::MaxAbandoned, "0", "from 1 to 1000"),
         (Key::DispatchEnabled, "1", "true or false"),
+        (Key::MaxConnections, "0", "from 1 to"),
+        (Key::RequestTimeout, "1ms", "from 100ms to 1h"),
         (Key::LogFormat, "xml", "pretty or json"),
+        (Key::Server, "127.0.0.1:8400", "a URL such as http://127.0.0.1:8400"),
+        (Key::ApiKey, "canary", "begins with `prk_`"),
     ];
     assert_eq!(cases.map(|(key, ..)| key), Key::ALL, "every key has a case");
     for (key, value, reason) in cases {
@@ -162,6 +185,57 @@ fn every_invalid_value_is_named_with_its_key_its_source_and_the_reason() {
         assert!(message.contains(key.name()) && message.contains(&key.variable()), "{message}");
         assert!(message.contains(reason), "{key}: {message}");
         assert_eq!(message.contains(value), !key.is_secret() && key != Key::Database, "{message}");
+    }
+}
+
+#[test]
+fn secrets_and_keys_may_be_several_the_newest_first() {
+    let (new, old) = (Secret::generate(), Secret::generate());
+    let (first, second) = (SecretKey::generate(), SecretKey::generate());
+    let secrets = format!("{}, {}", new.reveal(), old.reveal());
+    let keys = format!("{},{}", first.reveal(), second.reveal());
+    let variables = [("POSTRIDER_SIGNING_SECRET", secrets.as_str()), ("POSTRIDER_SECRET_KEY", keys.as_str())];
+    let config = load("", &variables, Flags::new()).unwrap();
+    assert_eq!(config.signing_secrets, [new.clone(), old.clone()]);
+    assert_eq!(config.secret_keys, [first.clone(), second.clone()]);
+    assert_eq!(effective(&config, Key::SigningSecret).0.as_deref(), Some("****,****"));
+    let text = format!(
+        "signing_secret = [\"{}\", \"{}\"]\nsecret_key = [\"{}\", \"{}\"]",
+        new.reveal(),
+        old.reveal(),
+        first.reveal(),
+        second.reveal()
+    );
+    let config = load(&text, &[], Flags::new()).unwrap();
+    assert_eq!((config.signing_secrets, config.secret_keys), (vec![new, old], vec![first, second]));
+    let variables = [("POSTRIDER_SIGNING_SECRET", "a plain secret, with commas, is one")];
+    assert_eq!(load("", &variables, Flags::new()).unwrap().signing_secrets.len(), 1);
+    for empty in ["secret_key = []", "secret_key = \"\""] {
+        assert!(load(empty, &[], Flags::new()).unwrap_err().message.contains("empty"), "{empty}");
+    }
+}
+
+#[test]
+fn a_database_that_was_named_is_meant_whatever_server_is_known() {
+    let variable = [("POSTRIDER_SERVER", "http://127.0.0.1:8400")];
+    let database = || vec![(Key::Database, "sqlite://a.db".to_owned())];
+    assert!(load("", &variable, Flags::new()).unwrap().server.is_some());
+    assert!(load("database = \"sqlite://a.db\"", &variable, Flags::new()).unwrap().server.is_some());
+    assert!(load("", &variable, database()).unwrap().server.is_none());
+}
+
+/// The file in the documentation says what holds without it, and leaves no key out.
+#[test]
+fn the_documented_file_has_every_key_with_its_default() {
+    let text = include_str!("../../../../docs/postrider.toml");
+    let documented = load(text, &[], Flags::new()).unwrap();
+    let defaults = load("", &[], Flags::new()).unwrap();
+    for (documented, default) in documented.effective().iter().zip(defaults.effective()) {
+        let key = default.key;
+        assert_eq!(documented.shown, default.shown, "{key}");
+        let line = format!("{key} = ");
+        let line = if default.shown.is_some() { line } else { format!("# {line}") };
+        assert!(text.lines().any(|other| other.starts_with(&line)), "{key} is missing");
     }
 }
 
