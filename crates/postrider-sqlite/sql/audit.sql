@@ -1,7 +1,6 @@
--- Identifiers sort by time, so the primary key read backwards is newest first. The first page begins below the highest
--- identifier that there can be.
-select id, at, operator, action, subject, reason
+-- Identifiers sort by time, so the primary key, or the index of a tenant, read backwards is newest first.
+select id, at, tenant, operator, action, subject, reason
 from postrider_audit
-where id < ?1
+where {conditions}
 order by id desc
-limit ?2
+limit :limit

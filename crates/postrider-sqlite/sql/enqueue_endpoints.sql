@@ -2,5 +2,5 @@
 -- of what `invoice.*` means. Paused endpoints take part: what comes in meanwhile waits for them.
 select id, url, event_types
 from postrider_endpoints
-where tenant = ?1 and status <> 'disabled'
+where tenant = ?1 and status in ('active', 'paused')
 order by id

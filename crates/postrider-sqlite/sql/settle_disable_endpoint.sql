@@ -1,4 +1,4 @@
--- Changes nothing the second time, so that of many 410s only the first is announced.
+-- Deliveries that are there wait, and new events pass it by.
 update postrider_endpoints
 set status = 'disabled', status_reason = ?2
-where id = ?1 and status <> 'disabled'
+where id = ?1 and status in ('active', 'paused')

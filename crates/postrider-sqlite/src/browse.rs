@@ -1,10 +1,12 @@
 //! Looking: everything that only reads, on one snapshot each.
 
+use std::time::Duration;
+
 use bytes::Bytes;
-use postrider::store::{Announced, AuditEntry, FeedPlace, Overview};
+use postrider::store::{Announced, AuditEntry, FeedPlace, LastMinute, Overview};
 use postrider::{
     Announcement, Cursor, Delivery, DeliveryDetail, DeliveryFilter, DeliveryId, EndpointId, Event, EventDelivery,
-    EventId, Page, PageRequest,
+    EventFilter, EventId, Page, PageRequest,
 };
 use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension, Row, params};
@@ -34,10 +36,7 @@ pub(crate) fn deliveries(
     filter: &DeliveryFilter,
     page: &PageRequest,
 ) -> rusqlite::Result<Page<Delivery>> {
-    let after = page.cursor().map(|cursor| Value::Blob(cursor.0.as_bytes().to_vec()));
-    let conditions = Conditions::of(filter)
-        .and("d.id < :after", ":after", after)
-        .with(&[(":limit", Value::Integer(one_more(page)))]);
+    let conditions = Conditions::of(filter).after(page, "d.id").with(&[(":limit", Value::Integer(one_more(page)))]);
     let sql = sql!("deliveries").replace("{conditions}", &conditions.sql);
     let mut statement = connection.prepare_cached(&sql)?;
     let found = statement.query_map(&conditions.named()[..], rows::delivery)?.collect::<rusqlite::Result<_>>()?;
@@ -45,11 +44,11 @@ pub(crate) fn deliveries(
 }
 
 /// One row more than the page has says whether there is another page.
-fn one_more(page: &PageRequest) -> i64 {
+pub(crate) fn one_more(page: &PageRequest) -> i64 {
     i64::from(page.limit()) + 1
 }
 
-fn cut<T>(mut items: Vec<T>, page: &PageRequest, id: impl Fn(&T) -> Uuid) -> Page<T> {
+pub(crate) fn cut<T>(mut items: Vec<T>, page: &PageRequest, id: impl Fn(&T) -> Uuid) -> Page<T> {
     let limit = page.limit() as usize;
     let has_more = items.len() > limit;
     items.truncate(limit);
@@ -89,6 +88,35 @@ pub(crate) fn event(connection: &Connection, id: EventId) -> rusqlite::Result<Op
     statement.query_row(params![id.as_uuid()], event).optional()
 }
 
+/// A page of events whose payloads come to at most `max_bytes`, or that has one event only.
+pub(crate) fn events(
+    connection: &Connection,
+    filter: &EventFilter,
+    page: &PageRequest,
+    max_bytes: usize,
+) -> rusqlite::Result<Page<Event>> {
+    let conditions =
+        Conditions::of_events(filter).after(page, "e.id").with(&[(":limit", Value::Integer(one_more(page)))]);
+    let sql = sql!("events").replace("{conditions}", &conditions.sql);
+    let mut statement = connection.prepare_cached(&sql)?;
+    let found: Vec<(Uuid, u64)> = statement
+        .query_map(&conditions.named()[..], |row| Ok((row.get("id")?, rows::count(row, "payload_bytes")?)))?
+        .collect::<rusqlite::Result<_>>()?;
+    let mut items = Vec::new();
+    let mut bytes = 0_u64;
+    for (id, payload_bytes) in &found {
+        bytes = bytes.saturating_add(*payload_bytes);
+        let is_full = items.len() == page.limit() as usize || (bytes > max_bytes as u64 && !items.is_empty());
+        if is_full {
+            break;
+        }
+        // It is there: all of this sees one snapshot.
+        items.extend(event(connection, EventId::from_uuid(*id))?);
+    }
+    let next = items.last().filter(|_| items.len() < found.len()).map(|last| Cursor(last.id.as_uuid()));
+    Ok(Page { items, next })
+}
+
 /// Every delivery is in exactly one place, so those that are delivered are the ones in none: nobody reads the history.
 pub(crate) fn overview(connection: &Connection, tenant: Option<&str>, now: Micros) -> rusqlite::Result<Overview> {
     let mut overview = connection.prepare_cached(sql!("overview"))?.query_row(params![tenant], |row| {
@@ -110,7 +138,34 @@ pub(crate) fn overview(connection: &Connection, tenant: Option<&str>, now: Micro
         overview.delivered = rows::count(row, "deliveries")?.saturating_sub(elsewhere);
         Ok(())
     })?;
+    overview.last_minute = last_minute(connection, tenant, now)?;
     Ok(overview)
+}
+
+/// Positions are in the order of time, so the first of the last minute is found by halving, not by reading.
+fn last_minute(connection: &Connection, tenant: Option<&str>, now: Micros) -> rusqlite::Result<LastMinute> {
+    let since = clock::before(now, Duration::from_secs(60));
+    let mut seek = connection.prepare_cached(sql!("overview_seek"))?;
+    let mut at_or_after = |position: i64| {
+        let found = |row: &Row<'_>| Ok((row.get::<_, i64>("position")?, row.get::<_, Micros>("at")?));
+        seek.query_row(params![position], found).optional()
+    };
+    let end = announcements_end(connection)?.position + 1;
+    let (mut first, mut beyond) = (at_or_after(0)?.map_or(end, |(position, _)| position), end);
+    while first < beyond {
+        let middle = first + (beyond - first) / 2;
+        match at_or_after(middle)? {
+            Some((position, at)) if at <= since => first = position + 1,
+            _ => beyond = middle,
+        }
+    }
+    connection.prepare_cached(sql!("overview_last_minute"))?.query_row(params![first, since, tenant], |row| {
+        Ok(LastMinute {
+            delivered: rows::count(row, "delivered")?,
+            failed: rows::count(row, "failed")?,
+            dead: rows::count(row, "dead")?,
+        })
+    })
 }
 
 /// Positions are given out in the order of commits, so there are never gaps that fill up later.
@@ -119,7 +174,7 @@ pub(crate) fn announcements(connection: &Connection, after: &FeedPlace, limit: u
     let announcement = |row: &Row<'_>| {
         Ok(Announcement {
             position: row.get("position")?,
-            tenant: String::new(),
+            tenant: row.get("tenant")?,
             topic: row.get("topic")?,
             fact: rows::parsed(row, "fact")?,
             delivery_id: DeliveryId::from_uuid(row.get("delivery_id")?),
@@ -141,20 +196,28 @@ pub(crate) fn announcements_end(connection: &Connection) -> rusqlite::Result<Fee
     Ok(FeedPlace { position, gaps: Vec::new() })
 }
 
-pub(crate) fn audit(connection: &Connection, page: &PageRequest) -> rusqlite::Result<Page<AuditEntry>> {
-    let mut statement = connection.prepare_cached(sql!("audit"))?;
-    let after = page.cursor().map_or(Uuid::max(), |cursor| cursor.0);
+pub(crate) fn audit(
+    connection: &Connection,
+    tenant: Option<String>,
+    page: &PageRequest,
+) -> rusqlite::Result<Page<AuditEntry>> {
+    let conditions = Conditions::none()
+        .and("tenant = :tenant", ":tenant", tenant.map(Value::Text))
+        .after(page, "id")
+        .with(&[(":limit", Value::Integer(one_more(page)))]);
+    let sql = sql!("audit").replace("{conditions}", &conditions.sql);
+    let mut statement = connection.prepare_cached(&sql)?;
     let entry = |row: &Row<'_>| {
         Ok(AuditEntry {
             id: row.get("id")?,
             at: rows::instant(row, "at")?,
-            tenant: None,
+            tenant: row.get("tenant")?,
             operator: row.get("operator")?,
             action: row.get("action")?,
             subject: row.get("subject")?,
             reason: row.get("reason")?,
         })
     };
-    let found = statement.query_map(params![after, one_more(page)], entry)?.collect::<rusqlite::Result<_>>()?;
-    Ok(cut(found, page, |entry| entry.id))
+    let found = statement.query_map(&conditions.named()[..], entry)?.collect::<rusqlite::Result<_>>()?;
+    Ok(cut(found, page, |entry: &AuditEntry| entry.id))
 }

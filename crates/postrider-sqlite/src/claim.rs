@@ -4,20 +4,23 @@
 //! depends on the number of lanes looked at and not on what waits in them: a lane with a million rows costs as much as
 //! a lane with one, and a lane at its limit is passed over without reading any of its rows. The free slots are divided
 //! equally between the lanes that were found; what some lanes cannot use goes to the others, so that a lane that is
-//! alone gets everything.
+//! alone gets everything. An endpoint with a rate limit gives no more than there are tokens in its bucket.
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use postrider::store::{Claim, ClaimRequest, Claimed, Lane};
-use postrider::{DeliveryId, Endpoint, EndpointId, EndpointStatus, EventId, Lease, LeaseToken};
+use postrider::{DeliveryId, Endpoint, EndpointStatus, EventId, Lease, LeaseToken, RateLimit};
 use rusqlite::{OptionalExtension, params};
 use uuid::Uuid;
 
+use crate::bucket::Bucket;
 use crate::clock::{self, Micros};
 use crate::rows;
 use crate::sql::sql;
+use crate::vault::Vault;
 use crate::writer::Session;
 
 /// At most so many lanes share a claim, so that each gets a few.
@@ -25,85 +28,150 @@ const MAX_LANES: usize = 32;
 /// At most so many lanes are looked at, also when they are at their limits or held back.
 const MAX_LANES_VISITED: usize = 512;
 
-pub(crate) fn claim(session: &mut Session, request: &ClaimRequest) -> rusqlite::Result<Claimed> {
+pub(crate) fn claim(session: &mut Session, vault: &Vault, request: &ClaimRequest) -> rusqlite::Result<Claimed> {
     // Before looking, so that whatever becomes ready from here on wakes the next wait. A claim that goes on in the middle
     // does not look at the lanes before it, so it says nothing of what has happened there.
     if request.after.is_none() {
         session.wake.ready.attend();
     }
     let at = rows::timestamp(session.now)?;
-    let (mut lanes, cursor) = open_lanes(session, request)?;
+    let Found { mut lanes, cursor, mut next_token_in } = open_lanes(session, vault, request)?;
     let mut claims = Vec::new();
     if !lanes.is_empty() {
         session.claimers.insert(request.worker.as_str().to_owned());
     }
     let mut left = request.limit;
-    while left > 0 && !lanes.is_empty() {
-        let share = (left / u32::try_from(lanes.len()).unwrap_or(u32::MAX)).max(1);
-        let mut open = Vec::with_capacity(lanes.len());
-        for mut lane in lanes {
-            let wanted = share.min(lane.free).min(left);
-            let taken = take(session, request, &lane, wanted, &mut claims)?;
+    let mut open: Vec<&mut OpenLane> = lanes.iter_mut().collect();
+    while left > 0 && !open.is_empty() {
+        let share = (left / u32::try_from(open.len()).unwrap_or(u32::MAX)).max(1);
+        let mut still_open = Vec::with_capacity(open.len());
+        for lane in open {
+            let wanted = share.min(lane.may_give()).min(left);
+            let taken = take(session, request, lane, wanted, &mut claims)?;
             left -= taken;
-            lane.free -= taken;
+            lane.taken += taken;
             // A lane that gave less than it was asked for has no more.
-            if wanted > 0 && taken == wanted && lane.free > 0 {
-                open.push(lane);
+            if wanted > 0 && taken == wanted && lane.may_give() > 0 {
+                still_open.push(lane);
             }
         }
-        lanes = open;
+        open = still_open;
     }
-    Ok(Claimed { claims, cursor, at, next_token_in: None })
+    for lane in lanes {
+        next_token_in = sooner(next_token_in, pay(session, &lane)?);
+    }
+    Ok(Claimed { claims, cursor, at, next_token_in })
 }
 
+fn sooner(one: Option<Duration>, other: Option<Duration>) -> Option<Duration> {
+    one.into_iter().chain(other).min()
+}
+
+/// A lane that may give something.
 struct OpenLane {
     lane: Lane,
+    /// What its in-flight limit leaves.
     free: u32,
+    taken: u32,
     endpoint: Option<Arc<Endpoint>>,
+    bucket: Option<Bucket>,
 }
 
-/// The lanes that may give something, and the last lane that was looked at, unless there is none after it.
-fn open_lanes(session: &Session, request: &ClaimRequest) -> rusqlite::Result<(Vec<OpenLane>, Option<Lane>)> {
+impl OpenLane {
+    /// How many more may be taken.
+    fn may_give(&self) -> u32 {
+        let most = self.bucket.map_or(self.free, |bucket| bucket.tokens().min(self.free));
+        most.saturating_sub(self.taken)
+    }
+}
+
+/// What a look at the lanes has found.
+struct Found {
+    lanes: Vec<OpenLane>,
+    /// The last lane that was looked at, unless there is none after it.
+    cursor: Option<Lane>,
+    /// When the first of the lanes that were passed over for lack of a token gets one.
+    next_token_in: Option<Duration>,
+}
+
+fn open_lanes(session: &Session, vault: &Vault, request: &ClaimRequest) -> rusqlite::Result<Found> {
     let in_flight: HashMap<&Lane, u32> = request.in_flight.iter().map(|(lane, count)| (lane, *count)).collect();
     // More lanes than slots would leave some without a turn, although the cursor has passed them.
     let most = MAX_LANES.min(request.limit as usize);
     let mut next_lane = session.connection.prepare_cached(sql!("claim_next_lane"))?;
-    let mut lanes = Vec::new();
+    let mut found = Found { lanes: Vec::new(), cursor: request.after.clone(), next_token_in: None };
     let mut visited = 0;
-    let mut cursor = request.after.clone();
     loop {
-        let after = cursor.as_ref().map_or("", |lane| lane.0.as_str());
+        let after = found.cursor.as_ref().map_or("", |lane| lane.0.as_str());
         let Some(lane) = next_lane.query_row(params![after], |row| row.get(0)).optional()?.map(Lane) else {
-            return Ok((lanes, None));
+            return Ok(Found { cursor: None, ..found });
         };
-        if lanes.len() == most || visited == MAX_LANES_VISITED {
-            return Ok((lanes, cursor));
+        if found.lanes.len() == most || visited == MAX_LANES_VISITED {
+            return Ok(found);
         }
         visited += 1;
         let busy = in_flight.get(&lane).copied().unwrap_or_default();
         if busy < request.lane_limit
-            && let Some((endpoint, limit)) = lane_limit(session, &lane, request.lane_limit)?
-            && busy < limit
+            && let Some(open) = open_lane(session, vault, &lane, request.lane_limit, busy)?
         {
-            lanes.push(OpenLane { lane: lane.clone(), free: limit - busy, endpoint });
+            match open.bucket.filter(|bucket| bucket.tokens() == 0) {
+                Some(empty) => found.next_token_in = sooner(found.next_token_in, Some(empty.next_token_in())),
+                None => found.lanes.push(open),
+            }
         }
-        cursor = Some(lane);
+        found.cursor = Some(lane);
     }
 }
 
-/// The endpoint of a lane, if it has one, and how many may be in flight; none when the endpoint is held back.
-fn lane_limit(session: &Session, lane: &Lane, limit: u32) -> rusqlite::Result<Option<(Option<Arc<Endpoint>>, u32)>> {
+/// The lane with its endpoint's limits; none when the endpoint is held back or has no slot free.
+fn open_lane(
+    session: &Session,
+    vault: &Vault,
+    lane: &Lane,
+    limit: u32,
+    busy: u32,
+) -> rusqlite::Result<Option<OpenLane>> {
+    let bare = OpenLane { lane: lane.clone(), free: limit - busy, taken: 0, endpoint: None, bucket: None };
     let Ok(id) = Uuid::try_parse(&lane.0) else {
-        return Ok(Some((None, limit)));
+        return Ok(Some(bare));
     };
-    let Some(endpoint) = rows::find_endpoint(&session.connection, EndpointId::from_uuid(id))? else {
-        return Ok(Some((None, limit)));
+    let mut statement = session.connection.prepare_cached(sql!("claim_endpoint"))?;
+    let mut found = statement.query(params![id])?;
+    let Some(row) = found.next()? else {
+        return Ok(Some(bare));
     };
-    if endpoint.status != EndpointStatus::Active {
+    if row.get_ref("status")?.as_str()? != EndpointStatus::Active.as_str() {
         return Ok(None);
     }
+    let endpoint = vault.known(row)?;
     let limit = endpoint.settings.max_in_flight.map_or(limit, |own| own.get().min(limit));
-    Ok(Some((Some(Arc::new(endpoint)), limit)))
+    if busy >= limit {
+        return Ok(None);
+    }
+    let bucket = endpoint.settings.rate_limit.map(|limit| look_into_bucket(session, id, limit)).transpose()?;
+    Ok(Some(OpenLane { free: limit - busy, endpoint: Some(endpoint), bucket, ..bare }))
+}
+
+fn look_into_bucket(session: &Session, id: Uuid, limit: RateLimit) -> rusqlite::Result<Bucket> {
+    let full_at = rows::find(&session.connection, sql!("bucket"), params![id])?;
+    Ok(Bucket::new(limit, full_at, session.now))
+}
+
+/// Takes the tokens of what was taken from the lane, and says when there is one again if something waits for it.
+fn pay(session: &Session, lane: &OpenLane) -> rusqlite::Result<Option<Duration>> {
+    let (Some(mut bucket), Some(endpoint)) = (lane.bucket, &lane.endpoint) else {
+        return Ok(None);
+    };
+    if lane.taken > 0 {
+        bucket.take(lane.taken);
+        let mut statement = session.connection.prepare_cached(sql!("bucket_take"))?;
+        statement.execute(params![endpoint.id.as_uuid(), bucket.full_at()])?;
+    }
+    if bucket.tokens() > 0 || lane.taken >= lane.free {
+        return Ok(None);
+    }
+    let waits: Option<i64> = rows::find(&session.connection, sql!("claim_waits"), params![lane.lane.0])?;
+    Ok(waits.map(|_| bucket.next_token_in()))
 }
 
 /// Takes up to `wanted` from the front of a lane, and returns how many there were.

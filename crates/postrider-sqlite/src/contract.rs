@@ -1,26 +1,34 @@
 //! The [`Store`] trait: each method hands its work to the writer thread or to a reader.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use postrider::store::{
-    Action, Announced, AuditEntry, ClaimRequest, Claimed, DispatchGuard, FeedPlace, Operator, Overview, Promoted,
-    Recovered, Retained, Settle, Settlement,
+    Action, Announced, AuditEntry, ClaimRequest, Claimed, DispatchGuard, EndpointChange, FeedPlace, Finding, Health,
+    Operator, Overview, Promoted, Recovered, Retained, Settle, Settlement,
 };
 use postrider::{
-    Delivery, DeliveryDetail, DeliveryFilter, DeliveryId, Endpoint, EndpointId, EndpointStatus, EnqueueError, Enqueued,
-    Event, EventId, Lease, NewEndpoint, NewEvent, Page, PageRequest, Store, StoreError, WorkerId,
+    ApiKey, Delivery, DeliveryDetail, DeliveryFilter, DeliveryId, Endpoint, EndpointFilter, EndpointId, EndpointStatus,
+    EnqueueError, Enqueued, Event, EventFilter, EventId, KeyDigest, KeyId, Lease, NewApiKey, NewEndpoint, NewEvent,
+    OnceClaim, Page, PageRequest, Store, StoreError, WorkerId,
 };
 
 use crate::dispatch_lock::DispatchLock;
+use crate::error::store_error;
 use crate::writer::{Durability, Session};
-use crate::{SqliteStore, browse, claim, enqueue, operate, rows, settle};
+use crate::{SqliteStore, browse, claim, diagnose, endpoints, enqueue, keys, once, operate, retain, rows, settle};
 
 #[async_trait]
 impl Store for SqliteStore {
     async fn enqueue(&self, events: Vec<NewEvent>) -> Result<Vec<Enqueued>, EnqueueError> {
         let admitted = enqueue::admit(&self.admission, events)?;
         self.shared.writer.write(Durability::Synced, move |session| enqueue::enqueue(session, &admitted)).await
+    }
+
+    async fn enqueue_each(&self, events: Vec<NewEvent>) -> Result<Vec<Result<Enqueued, EnqueueError>>, StoreError> {
+        let admitted: Vec<_> = events.into_iter().map(|event| self.admission.admit(event)).collect();
+        self.shared.writer.write(Durability::Synced, move |session| enqueue::enqueue_each(session, admitted)).await
     }
 
     /// Takes the lock on `<file>.lock` until the guard is dropped, and ends all leases that an earlier process left
@@ -37,8 +45,9 @@ impl Store for SqliteStore {
     }
 
     async fn claim(&self, request: &ClaimRequest) -> Result<Claimed, StoreError> {
-        let request = request.clone();
-        self.write_as(Durability::Ordered, "claim deliveries", move |session| claim::claim(session, &request)).await
+        let (request, vault) = (request.clone(), Arc::clone(&self.vault));
+        let claim = move |session: &mut Session| claim::claim(session, &vault, &request);
+        self.write_as(Durability::Ordered, "claim deliveries", claim).await
     }
 
     async fn renew(&self, worker: &WorkerId, leases: &[Lease], lease: Duration) -> Result<Vec<Lease>, StoreError> {
@@ -103,6 +112,16 @@ impl Store for SqliteStore {
         self.read("count deliveries", move |connection| browse::count_deliveries(connection, &filter)).await
     }
 
+    async fn events(
+        &self,
+        filter: &EventFilter,
+        page: &PageRequest,
+        max_bytes: usize,
+    ) -> Result<Page<Event>, StoreError> {
+        let (filter, page) = (filter.clone(), *page);
+        self.read("list events", move |connection| browse::events(connection, &filter, &page, max_bytes)).await
+    }
+
     async fn event(&self, id: EventId) -> Result<Option<Event>, StoreError> {
         self.read("look at an event", move |connection| browse::event(connection, id)).await
     }
@@ -112,12 +131,51 @@ impl Store for SqliteStore {
         self.read("count what is where", move |connection| browse::overview(connection, tenant.as_deref(), now)).await
     }
 
-    async fn create_endpoint(&self, endpoint: NewEndpoint, _operator: &Operator) -> Result<Endpoint, StoreError> {
-        self.write("register an endpoint", move |session| operate::create_endpoint(session, endpoint)).await
+    async fn once(&self, tenant: &str, subject: &str) -> Result<Option<OnceClaim>, StoreError> {
+        let (tenant, subject) = (tenant.to_owned(), subject.to_owned());
+        self.read("look at a subject", move |connection| once::once(connection, &tenant, &subject)).await
+    }
+
+    async fn reset_once(&self, tenant: &str, subject: &str, operator: &Operator) -> Result<u64, StoreError> {
+        let (tenant, subject, operator) = (tenant.to_owned(), subject.to_owned(), operator.clone());
+        let reset = move |session: &mut Session| once::reset(session, &tenant, &subject, &operator);
+        self.write("begin the next generation of a subject", reset).await
+    }
+
+    async fn create_endpoint(&self, endpoint: NewEndpoint, operator: &Operator) -> Result<Endpoint, StoreError> {
+        let stored = self.vault.seal(&endpoint.settings, &endpoint.tenant)?;
+        let operator = operator.clone();
+        let create = move |session: &mut Session| endpoints::create(session, endpoint, &stored, &operator);
+        self.write("register an endpoint", create).await
     }
 
     async fn endpoint(&self, id: EndpointId) -> Result<Option<Endpoint>, StoreError> {
-        self.read("look at an endpoint", move |connection| rows::find_endpoint(connection, id)).await
+        let vault = Arc::clone(&self.vault);
+        self.read("look at an endpoint", move |connection| endpoints::find(connection, &vault, id)).await
+    }
+
+    async fn endpoints(&self, filter: &EndpointFilter, page: &PageRequest) -> Result<Page<Endpoint>, StoreError> {
+        let (vault, filter, page) = (Arc::clone(&self.vault), filter.clone(), *page);
+        self.read("list endpoints", move |connection| endpoints::list(connection, &vault, &filter, &page)).await
+    }
+
+    async fn replace_endpoint(
+        &self,
+        endpoint: &Endpoint,
+        change: EndpointChange,
+        operator: &Operator,
+    ) -> Result<Option<Endpoint>, StoreError> {
+        let stored = self.vault.seal(&endpoint.settings, &endpoint.tenant)?;
+        let (vault, endpoint, operator) = (Arc::clone(&self.vault), endpoint.clone(), operator.clone());
+        self.write("change an endpoint", move |session| {
+            endpoints::replace(session, &vault, &endpoint, &stored, change, &operator)
+        })
+        .await
+    }
+
+    async fn remove_endpoint(&self, id: EndpointId, operator: &Operator) -> Result<bool, StoreError> {
+        let operator = operator.clone();
+        self.write("remove an endpoint", move |session| endpoints::remove(session, id, &operator)).await
     }
 
     async fn set_endpoint_status(
@@ -129,7 +187,7 @@ impl Store for SqliteStore {
     ) -> Result<bool, StoreError> {
         let (reason, operator) = (reason.map(str::to_owned), operator.clone());
         self.write("change an endpoint's status", move |session| {
-            operate::set_endpoint_status(session, id, status, reason.as_deref(), &operator)
+            endpoints::set_status(session, id, status, reason.as_deref(), &operator)
         })
         .await
     }
@@ -149,12 +207,45 @@ impl Store for SqliteStore {
         self.shared.wake.announced.wait(&self.shared.writer, timeout).await;
     }
 
-    async fn audit(&self, _tenant: Option<&str>, page: &PageRequest) -> Result<Page<AuditEntry>, StoreError> {
-        let page = *page;
-        self.read("read the audit trail", move |connection| browse::audit(connection, &page)).await
+    async fn create_key(&self, key: NewApiKey, operator: &Operator) -> Result<Option<ApiKey>, StoreError> {
+        let operator = operator.clone();
+        self.write("make a key", move |session| keys::create(session, key, &operator)).await
+    }
+
+    async fn keys(&self, tenant: Option<&str>, page: &PageRequest) -> Result<Page<ApiKey>, StoreError> {
+        let (tenant, page) = (tenant.map(str::to_owned), *page);
+        self.read("list keys", move |connection| keys::list(connection, tenant.as_deref(), &page)).await
+    }
+
+    async fn key_of_digest(&self, digest: &KeyDigest) -> Result<Option<ApiKey>, StoreError> {
+        let digest = *digest;
+        self.read("look up a key", move |connection| keys::of_digest(connection, &digest)).await
+    }
+
+    async fn revoke_key(&self, id: KeyId, tenant: Option<&str>, operator: &Operator) -> Result<bool, StoreError> {
+        let (tenant, operator) = (tenant.map(str::to_owned), operator.clone());
+        self.write("revoke a key", move |session| keys::revoke(session, id, tenant.as_deref(), &operator)).await
+    }
+
+    async fn audit(&self, tenant: Option<&str>, page: &PageRequest) -> Result<Page<AuditEntry>, StoreError> {
+        let (tenant, page) = (tenant.map(str::to_owned), *page);
+        self.read("read the audit trail", move |connection| browse::audit(connection, tenant, &page)).await
+    }
+
+    /// Asks a reader for the schema, and the writer whether it is there.
+    async fn health(&self) -> Result<Health, StoreError> {
+        self.check_schema().await?;
+        self.shared.writer.look().await?;
+        let at = rows::timestamp(self.shared.clock.now()).map_err(|error| store_error("read the clock", error))?;
+        Ok(Health { at, connections: Some(self.shared.readers.connections()) })
+    }
+
+    async fn diagnose(&self) -> Result<Vec<Finding>, StoreError> {
+        let (path, vault) = (self.shared.path.clone(), Arc::clone(&self.vault));
+        self.read("diagnose the database", move |connection| diagnose::diagnose(connection, &path, &vault)).await
     }
 
     async fn retain(&self, older_than: Duration, after: Option<EventId>, limit: u32) -> Result<Retained, StoreError> {
-        self.write("remove what is old", move |session| operate::retain(session, older_than, after, limit)).await
+        self.write("remove what is old", move |session| retain::retain(session, older_than, after, limit)).await
     }
 }

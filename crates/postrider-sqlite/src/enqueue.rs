@@ -5,13 +5,14 @@ use std::collections::HashMap;
 use postrider::store::Lane;
 use postrider::{
     Admission, AdmittedEvent, DeliveryId, EndpointId, EnqueueError, Enqueued, EnqueuedDelivery, EventId,
-    EventTypePattern, NewEvent, Refusal,
+    EventTypePattern, NewEvent, Refusal, StoreError,
 };
 use rusqlite::types::Type;
 use rusqlite::{Error, OptionalExtension, params};
 use uuid::Uuid;
 
 use crate::error::store_error;
+use crate::once::{self, Standing};
 use crate::places;
 use crate::sql::sql;
 use crate::writer::Session;
@@ -19,6 +20,24 @@ use crate::writer::Session;
 /// Checks all events before anything is written.
 pub(crate) fn admit(admission: &Admission, events: Vec<NewEvent>) -> Result<Vec<AdmittedEvent>, Refusal> {
     events.into_iter().map(|event| admission.admit(event)).collect()
+}
+
+/// Writes events that have nothing to do with each other: what is wrong with one is told, and the others are written.
+/// Nothing was written yet of an event that is refused or in conflict, so it needs no savepoint of its own. An error of
+/// the store is for all of them.
+pub(crate) fn enqueue_each(
+    session: &mut Session,
+    events: Vec<Result<AdmittedEvent, Refusal>>,
+) -> Result<Vec<Result<Enqueued, EnqueueError>>, StoreError> {
+    let mut endpoints = HashMap::new();
+    let each = events.into_iter().map(|event| {
+        let enqueued = event.map_err(EnqueueError::from).and_then(|event| enqueue_one(session, &mut endpoints, &event));
+        match enqueued {
+            Err(EnqueueError::Store(error)) => Err(error),
+            result => Ok(result),
+        }
+    });
+    each.collect()
 }
 
 /// Writes the events. After an error the caller rolls its savepoint back: some may have been written.
@@ -49,19 +68,48 @@ fn enqueue_one(
             Err(EnqueueError::IdempotencyConflict { key, event_id })
         };
     }
+    let event = admitted.event();
+    let claim = match &event.once {
+        None => None,
+        Some(wanted) => match once::look(session, &event.tenant, wanted).map_err(sql_error)? {
+            Standing::Free { generation } => Some((wanted, generation)),
+            Standing::Taken { generation, winner } => return Ok(Enqueued::NotClaimed { generation, winner }),
+        },
+    };
     let event_id = write_event(session, admitted).map_err(sql_error)?;
+    if let Some((wanted, generation)) = claim {
+        once::claim(session, admitted, wanted, generation, event_id).map_err(sql_error)?;
+    }
+    let deliveries = write_deliveries(session, endpoints, admitted, event_id).map_err(sql_error)?;
+    let created_at = crate::rows::timestamp(session.now).map_err(sql_error)?;
+    Ok(Enqueued::New { event_id, created_at, deliveries })
+}
+
+/// One to the event's own destination, or one to each endpoint that takes it.
+fn write_deliveries(
+    session: &mut Session,
+    endpoints: &mut HashMap<String, Vec<FanOut>>,
+    admitted: &AdmittedEvent,
+    event_id: EventId,
+) -> rusqlite::Result<Vec<EnqueuedDelivery>> {
     let event = admitted.event();
     let mut deliveries = Vec::new();
     if let Some(destination) = admitted.destination() {
         let id = write_delivery(session, admitted, event_id, None, &destination.lane(), destination.as_str());
         deliveries.push(EnqueuedDelivery {
-            id: id.map_err(sql_error)?,
+            id: id?,
             destination_url: destination.as_str().to_owned(),
             endpoint_id: None,
         });
+    } else if let Some(endpoint_id) = event.endpoint_id {
+        if let Some(url) = url_of(session, &event.tenant, endpoint_id)? {
+            let lane = Lane::of_endpoint(endpoint_id);
+            let id = write_delivery(session, admitted, event_id, Some(endpoint_id), &lane, &url)?;
+            deliveries.push(EnqueuedDelivery { id, destination_url: url, endpoint_id: Some(endpoint_id) });
+        }
     } else {
         if !endpoints.contains_key(&event.tenant) {
-            let found = endpoints_of(session, &event.tenant).map_err(sql_error)?;
+            let found = endpoints_of(session, &event.tenant)?;
             endpoints.insert(event.tenant.clone(), found);
         }
         let wants = |endpoint: &&FanOut| endpoint.event_types.iter().any(|pattern| pattern.matches(&event.event_type));
@@ -69,14 +117,13 @@ fn enqueue_one(
             let lane = Lane::of_endpoint(endpoint.id);
             let id = write_delivery(session, admitted, event_id, Some(endpoint.id), &lane, &endpoint.url);
             deliveries.push(EnqueuedDelivery {
-                id: id.map_err(sql_error)?,
+                id: id?,
                 destination_url: endpoint.url.clone(),
                 endpoint_id: Some(endpoint.id),
             });
         }
     }
-    let created_at = crate::rows::timestamp(session.now).map_err(sql_error)?;
-    Ok(Enqueued::New { event_id, created_at, deliveries })
+    Ok(deliveries)
 }
 
 fn earlier_event(session: &Session, admitted: &AdmittedEvent) -> rusqlite::Result<Option<(EventId, [u8; 32])>> {
@@ -139,6 +186,11 @@ fn write_delivery(
         places::make_ready(session, id)?;
     }
     Ok(id)
+}
+
+/// Where an endpoint of the tenant's is, unless it is disabled or gone.
+fn url_of(session: &Session, tenant: &str, id: EndpointId) -> rusqlite::Result<Option<String>> {
+    crate::rows::find(&session.connection, sql!("enqueue_endpoint"), params![id.as_uuid(), tenant])
 }
 
 fn endpoints_of(session: &Session, tenant: &str) -> rusqlite::Result<Vec<FanOut>> {

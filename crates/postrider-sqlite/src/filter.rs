@@ -2,12 +2,12 @@
 
 use std::fmt::Write;
 
-use postrider::{DeliveryFilter, DeliveryStatus};
+use postrider::{DeliveryFilter, DeliveryStatus, EventFilter, PageRequest};
 use rusqlite::ToSql;
 use rusqlite::types::Value;
 use uuid::Uuid;
 
-/// Conditions on `d`, the delivery, and `e`, its event, with their values.
+/// Conditions with their values: on `d`, the delivery, and `e`, its event, or on the only table of a statement.
 #[derive(Debug, Clone)]
 pub(crate) struct Conditions {
     pub(crate) sql: String,
@@ -15,9 +15,23 @@ pub(crate) struct Conditions {
 }
 
 impl Conditions {
+    /// Nothing narrows.
+    pub(crate) fn none() -> Self {
+        Self { sql: "true".to_owned(), values: Vec::new() }
+    }
+
+    pub(crate) fn of_events(filter: &EventFilter) -> Self {
+        let mut conditions = Self::none();
+        conditions.add("e.tenant = :tenant", ":tenant", filter.tenant.clone().map(Value::Text));
+        conditions.add("e.event_type = :type", ":type", filter.event_type.clone().map(Value::Text));
+        conditions.add("e.created_at >= :since", ":since", filter.since.map(|at| at.as_microsecond().into()));
+        conditions.add("e.created_at < :until", ":until", filter.until.map(|at| at.as_microsecond().into()));
+        conditions.add("e.id >= :first", ":first", filter.since.map(|since| blob(first_id_at(since))));
+        conditions
+    }
+
     pub(crate) fn of(filter: &DeliveryFilter) -> Self {
-        let mut conditions = Self { sql: "true".to_owned(), values: Vec::new() };
-        let blob = |id: Uuid| Value::Blob(id.as_bytes().to_vec());
+        let mut conditions = Self::none();
         conditions.add("d.tenant = :tenant", ":tenant", filter.tenant.clone().map(Value::Text));
         conditions.add("d.endpoint_id = :endpoint", ":endpoint", filter.endpoint_id.map(|id| blob(id.as_uuid())));
         conditions.add("d.event_id = :event", ":event", filter.event_id.map(|id| blob(id.as_uuid())));
@@ -52,6 +66,12 @@ impl Conditions {
         self
     }
 
+    /// Only what a page has after its cursor, by this column.
+    pub(crate) fn after(self, page: &PageRequest, column: &str) -> Self {
+        let after = page.cursor().map(|cursor| blob(cursor.0));
+        self.and(&format!("{column} < :after"), ":after", after)
+    }
+
     /// The values, with others that the statement around the conditions wants.
     pub(crate) fn with(self, others: &[(&'static str, Value)]) -> Self {
         let mut values = self.values;
@@ -63,6 +83,10 @@ impl Conditions {
     pub(crate) fn named(&self) -> Vec<(&str, &dyn ToSql)> {
         self.values.iter().map(|(name, value)| (*name, value as &dyn ToSql)).collect()
     }
+}
+
+fn blob(id: Uuid) -> Value {
+    Value::Blob(id.as_bytes().to_vec())
 }
 
 /// The lowest identifier that can have been minted at or after an instant.

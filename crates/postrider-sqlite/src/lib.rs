@@ -15,22 +15,31 @@
 //! [`Store::start_dispatching`](postrider::Store::start_dispatching), which locks `<file>.lock`.
 
 mod browse;
+mod bucket;
 mod claim;
 mod clock;
 mod contract;
+mod diagnose;
 mod dispatch_lock;
+mod endpoints;
 mod enqueue;
 mod error;
 mod filter;
+mod keys;
 mod migrate;
+mod once;
 mod operate;
 mod places;
 mod readers;
+mod retain;
 mod rows;
 mod settle;
 mod sql;
 mod store;
+mod streak;
+mod sweep;
 mod transaction;
+mod vault;
 mod wake;
 mod writer;
 
@@ -41,7 +50,3 @@ pub mod testing;
 pub use rusqlite;
 pub use store::SqliteStore;
 pub use transaction::SqliteTransaction;
-
-fn keyring_for_now() -> postrider::Keyring {
-    postrider::Keyring::new(postrider::SecretKey::parse("AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="))
-}

@@ -19,8 +19,10 @@ struct Migration {
     sql: &'static str,
 }
 
-const MIGRATIONS: &[Migration] =
-    &[Migration { version: 1, name: "0001_places", sql: include_str!("../migrations/0001_places.sql") }];
+const MIGRATIONS: &[Migration] = &[
+    Migration { version: 1, name: "0001_places", sql: include_str!("../migrations/0001_places.sql") },
+    Migration { version: 2, name: "0002_server", sql: include_str!("../migrations/0002_server.sql") },
+];
 
 const CREATE_TABLE: &str = "\
 create table if not exists postrider_migrations (

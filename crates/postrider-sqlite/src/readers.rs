@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use postrider::store::Connections;
 use postrider::{StoreError, StoreErrorCode};
 use rusqlite::{Connection, OpenFlags};
 use tokio::sync::Semaphore;
@@ -27,6 +28,14 @@ pub(crate) struct Readers {
 impl Readers {
     pub(crate) fn new(path: &Path) -> Self {
         Self { path: path.to_owned(), idle: Arc::default(), permits: Arc::new(Semaphore::new(MAX_READERS)) }
+    }
+
+    /// How many there are, and how many of them are used right now.
+    pub(crate) fn connections(&self) -> Connections {
+        let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).len();
+        let used = MAX_READERS.saturating_sub(self.permits.available_permits());
+        let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
+        Connections { open: count(idle + used), idle: count(idle), most: count(MAX_READERS) }
     }
 
     /// Runs `read` on one snapshot of the database.

@@ -1,13 +1,12 @@
 //! Rows as the engine's values.
 
 use jiff::Timestamp;
-use postrider::{Attempt, Delivery, DeliveryId, Endpoint, EndpointId, EndpointSettings, EventId, Metadata};
+use postrider::{Attempt, Delivery, DeliveryId, EndpointId, EventId, Metadata};
 use rusqlite::types::{FromSql, Type};
-use rusqlite::{Connection, Error, OptionalExtension, Row, params};
+use rusqlite::{Connection, Error, OptionalExtension, Row};
 use uuid::Uuid;
 
 use crate::clock::Micros;
-use crate::sql::sql;
 
 /// An instant of the database. Only a damaged file holds one that cannot be expressed.
 pub(crate) fn timestamp(at: Micros) -> rusqlite::Result<Timestamp> {
@@ -18,11 +17,16 @@ pub(crate) fn instant(row: &Row<'_>, column: &str) -> rusqlite::Result<Timestamp
     timestamp(row.get(column)?)
 }
 
-fn maybe_instant(row: &Row<'_>, column: &str) -> rusqlite::Result<Option<Timestamp>> {
+pub(crate) fn maybe_instant(row: &Row<'_>, column: &str) -> rusqlite::Result<Option<Timestamp>> {
     row.get::<_, Option<Micros>>(column)?.map(timestamp).transpose()
 }
 
-/// What `count(*)` returned.
+/// A number that is counted upwards, as the database keeps it. None of ours comes near the end of what it can.
+pub(crate) fn counted(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+/// A number that is never negative.
 pub(crate) fn count(row: &Row<'_>, column: &str) -> rusqlite::Result<u64> {
     Ok(row.get::<_, i64>(column)?.unsigned_abs())
 }
@@ -92,29 +96,5 @@ pub(crate) fn attempt(row: &Row<'_>) -> rusqlite::Result<Attempt> {
         response_excerpt: row.get("response_excerpt")?,
         error_detail: row.get("error_detail")?,
         worker_id: row.get("worker_id")?,
-    })
-}
-
-pub(crate) fn find_endpoint(connection: &Connection, id: EndpointId) -> rusqlite::Result<Option<Endpoint>> {
-    let mut statement = connection.prepare_cached(sql!("endpoint"))?;
-    statement.query_row(params![id.as_uuid()], endpoint).optional()
-}
-
-fn endpoint(row: &Row<'_>) -> rusqlite::Result<Endpoint> {
-    let event_types: String = row.get("event_types")?;
-    let settings: String = row.get("settings")?;
-    Ok(Endpoint {
-        id: EndpointId::from_uuid(row.get("id")?),
-        tenant: row.get("tenant")?,
-        url: row.get("url")?,
-        event_types: serde_json::from_str(&event_types).map_err(|error| unreadable(row, "event_types", error))?,
-        status: parsed(row, "status")?,
-        status_reason: row.get("status_reason")?,
-        settings: EndpointSettings::from_stored(&settings, &crate::keyring_for_now(), &row.get::<_, String>("tenant")?)
-            .map_err(|error| unreadable(row, "settings", error))?,
-        trouble: None,
-        revision: 0,
-        failing_since: None,
-        created_at: instant(row, "created_at")?,
     })
 }

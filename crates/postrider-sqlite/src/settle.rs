@@ -9,10 +9,8 @@ use crate::clock::{self, Micros};
 use crate::places;
 use crate::rows;
 use crate::sql::sql;
+use crate::streak::Streaks;
 use crate::writer::Session;
-
-/// Why an endpoint that answered with a 410 is disabled.
-const GONE: &str = "the receiver answered 410 Gone";
 
 pub(crate) fn renew(
     session: &Session,
@@ -43,10 +41,16 @@ pub(crate) fn settle(
     worker: &WorkerId,
     settles: &[Settle],
 ) -> rusqlite::Result<Vec<Settlement>> {
-    settles.iter().map(|settle| settle_one(session, worker, settle)).collect()
+    let mut streaks = Streaks::default();
+    settles.iter().map(|settle| settle_one(session, worker, &mut streaks, settle)).collect()
 }
 
-fn settle_one(session: &mut Session, worker: &WorkerId, settle: &Settle) -> rusqlite::Result<Settlement> {
+fn settle_one(
+    session: &mut Session,
+    worker: &WorkerId,
+    streaks: &mut Streaks,
+    settle: &Settle,
+) -> rusqlite::Result<Settlement> {
     let id = settle.lease.delivery_id;
     if !consume(session, worker, &settle.lease)? {
         let earlier: Option<i64> =
@@ -67,10 +71,8 @@ fn settle_one(session: &mut Session, worker: &WorkerId, settle: &Settle) -> rusq
         places::bury(session, id, "exhausted")?;
     }
     places::announce(session, id, fact)?;
-    if let Some(endpoint_id) = endpoint_id.filter(|_| settle.disable_endpoint)
-        && disable_endpoint(session, endpoint_id)?
-    {
-        places::announce(session, id, Fact::EndpointDisabled)?;
+    if let Some(endpoint_id) = endpoint_id {
+        streaks.note(session, endpoint_id, settle)?;
     }
     Ok(Settlement::Applied)
 }
@@ -103,11 +105,6 @@ fn write_attempt(session: &Session, worker: &WorkerId, settle: &Settle, number: 
         worker.as_str(),
     ])?;
     Ok(())
-}
-
-fn disable_endpoint(session: &Session, id: EndpointId) -> rusqlite::Result<bool> {
-    let mut statement = session.connection.prepare_cached(sql!("settle_disable_endpoint"))?;
-    Ok(statement.execute(params![id.as_uuid(), GONE])? == 1)
 }
 
 pub(crate) fn release(session: &mut Session, worker: &WorkerId, leases: &[Lease]) -> rusqlite::Result<u64> {

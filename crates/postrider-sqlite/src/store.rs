@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
-use postrider::{Admission, StoreError, StoreErrorCode};
+use postrider::{Admission, Keyring, StoreError, StoreErrorCode};
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 use crate::clock::Clock;
@@ -14,6 +14,7 @@ use crate::error::{open_error, store_error};
 use crate::migrate;
 use crate::readers::{BUSY_TIMEOUT, CACHED_STATEMENTS, Readers};
 use crate::transaction::SqliteTransaction;
+use crate::vault::Vault;
 use crate::wake::Wake;
 use crate::writer::{Durability, Session, Writer};
 
@@ -37,6 +38,7 @@ use crate::writer::{Durability, Session, Writer};
 pub struct SqliteStore {
     pub(crate) shared: Arc<Shared>,
     pub(crate) admission: Arc<Admission>,
+    pub(crate) vault: Arc<Vault>,
 }
 
 pub(crate) struct Shared {
@@ -65,13 +67,20 @@ impl SqliteStore {
         let start = || Writer::start(open_writer(path)?, Arc::clone(&clock), Arc::clone(&wake));
         let writer = start().map_err(|error| open_error(path, error))?;
         let shared = Shared { writer, readers: Readers::new(path), wake, clock, path: path.to_owned() };
-        Ok(Self { shared: Arc::new(shared), admission: Arc::default() })
+        Ok(Self { shared: Arc::new(shared), admission: Arc::default(), vault: Arc::default() })
     }
 
     /// The same store, which admits events by these rules.
     #[must_use]
     pub fn with_admission(self, admission: Admission) -> Self {
         Self { admission: Arc::new(admission), ..self }
+    }
+
+    /// The same store, which keeps the secrets of endpoints encrypted under these keys. Without a key no endpoint that has
+    /// a secret can be written, and nothing can be signed for those that are there.
+    #[must_use]
+    pub fn with_keyring(self, keyring: Keyring) -> Self {
+        Self { vault: Arc::new(Vault::new(keyring)), ..self }
     }
 
     /// Applies the migrations that are missing, and returns their names. Safe when several processes do it at once.

@@ -1,10 +1,12 @@
 //! A transaction that the application and Postrider share.
 
-use postrider::{Admission, EnqueueError, Enqueued, NewEvent};
+use postrider::store::Operator;
+use postrider::{Admission, EnqueueError, Enqueued, NewEvent, StoreError};
 use rusqlite::Connection;
 
-use crate::enqueue;
+use crate::error::store_error;
 use crate::writer::{Savepoint, Session};
+use crate::{enqueue, once};
 
 /// A transaction on the writer thread, in which the application's own statements and enqueues commit together.
 ///
@@ -43,6 +45,16 @@ impl<'session> SqliteTransaction<'session> {
         let admitted = enqueue::admit(self.admission, events)?;
         self.session.unguarded(|session| {
             session.in_savepoint(&Savepoint::ENQUEUE, |session| enqueue::enqueue(session, &admitted))
+        })
+    }
+
+    /// Begins the next generation of a once-only subject if and only if this transaction commits, and returns it.
+    pub fn reset_once(&mut self, tenant: &str, subject: &str, operator: &Operator) -> Result<u64, StoreError> {
+        self.session.unguarded(|session| {
+            session.in_savepoint(&Savepoint::ENQUEUE, |session| {
+                let reset = once::reset(session, tenant, subject, operator);
+                reset.map_err(|error| store_error("begin the next generation of a subject", error))
+            })
         })
     }
 }

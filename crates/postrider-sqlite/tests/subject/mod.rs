@@ -10,7 +10,7 @@ use postrider::{DeliveryId, EnqueueError, Enqueued, NewEvent, Store, StoreError}
 use postrider_conformance::flights::admission;
 use postrider_conformance::{Ending, Places, Subject};
 use postrider_sqlite::SqliteStore;
-use postrider_sqlite::testing::TestDatabase;
+use postrider_sqlite::testing::{self, TestDatabase};
 use rusqlite::Connection;
 use uuid::Uuid;
 
@@ -23,7 +23,7 @@ pub(crate) struct SqliteSubject {
 
 pub(crate) async fn open() -> SqliteSubject {
     let database = TestDatabase::create().await;
-    let other = SqliteStore::open(database.path()).unwrap();
+    let other = SqliteStore::open(database.path()).unwrap().with_keyring(testing::keyring());
     let raw = std::sync::Mutex::new(Connection::open(database.path()).unwrap());
     SqliteSubject { other, raw, database }
 }
