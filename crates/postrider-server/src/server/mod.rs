@@ -1,58 +1,37 @@
 //! The API on a socket.
+//!
+//! Every connection is a task. It is closed when its client is silent for too long, takes too long to say what it wants, or
+//! does not read what it is told ([`connection`]); so nobody can hold a place for ever. When the server stops, connections
+//! without a request are closed at once, and those with one after it.
+
+mod activity;
+mod config;
+mod connection;
+mod patient;
 
 use std::future::Future;
 use std::io;
+use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
 use postrider::Monitor;
-use tokio::net::TcpListener;
-use tokio::sync::watch;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, watch};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, timeout_at};
+
+pub use config::ServerConfig;
 
 use crate::http::{self, AppState};
 use crate::service::Service;
 
-/// Within which limits the server works.
-#[derive(Debug, Clone)]
-pub struct ServerConfig {
-    /// No keys are needed. Only possible on a loopback address.
-    pub dev: bool,
-    /// How long requests under way may take to finish when the server stops.
-    pub drain_timeout: Duration,
-    /// Connections at once.
-    pub max_connections: usize,
-    /// Requests at once.
-    pub max_requests: usize,
-    /// A request's headers may have this much in all.
-    pub max_header_bytes: usize,
-    /// A request may have this many headers.
-    pub max_headers: usize,
-    /// A request's head must arrive within this time.
-    pub header_read_timeout: Duration,
-    /// A request's body must arrive within this time.
-    pub body_read_timeout: Duration,
-    /// A whole request must be answered within this time; streams are not bound by it.
-    pub request_timeout: Duration,
-    /// A connection without a request is closed after this time.
-    pub keep_alive_timeout: Duration,
-}
+/// How long to wait when no connection can be accepted, most likely because too many files are open.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-impl Default for ServerConfig {
-    fn default() -> Self {
-        Self {
-            dev: false,
-            drain_timeout: Duration::from_secs(30),
-            max_connections: 4_096,
-            max_requests: 2_048,
-            max_header_bytes: 32 * 1024,
-            max_headers: 100,
-            header_read_timeout: Duration::from_secs(10),
-            body_read_timeout: Duration::from_secs(30),
-            request_timeout: Duration::from_secs(60),
-            keep_alive_timeout: Duration::from_secs(75),
-        }
-    }
-}
+/// How many that are turned away are told so at a time. The others are just closed.
+const TURNED_AWAY: usize = 64;
 
 /// The API, ready to be put on a socket.
 #[derive(Debug)]
@@ -83,13 +62,81 @@ impl Server {
 
     /// Serves until `shutdown` completes. Then it takes no new connections, and waits up to the drain timeout for the
     /// requests under way.
+    ///
+    /// The error is one that prevents the start: without keys, the address must be a loopback one.
     pub async fn run(self, listener: TcpListener, shutdown: impl Future<Output = ()>) -> io::Result<()> {
+        let address = listener.local_addr()?;
+        if self.config.dev && !address.ip().is_loopback() {
+            let message = format!("dev mode needs no keys, so it must listen on a loopback address, not on {address}");
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
+        }
         let (drain, draining) = watch::channel(false);
-        let state = AppState::new(self.service, self.config, self.monitor, draining);
+        let state = AppState::new(self.service.clone(), self.config.clone(), self.monitor, draining.clone());
         let router: Router = if self.operations_only { http::operations_only(state) } else { http::api(state) };
-        tokio::select! {
-            served = async { axum::serve(listener, router).await } => served,
-            () = shutdown => { drain.send_replace(true); Ok(()) }
+        let places = Places {
+            free: Arc::new(Semaphore::new(self.config.max_connections)),
+            turned_away: Arc::new(Semaphore::new(TURNED_AWAY)),
+        };
+        let config = Arc::new(self.config);
+        let mut connections = JoinSet::new();
+        let mut shutdown = pin!(shutdown);
+        loop {
+            tokio::select! {
+                () = &mut shutdown => break,
+                accepted = listener.accept() => match accepted {
+                    Ok((stream, _)) => {
+                        places.serve(stream, &mut connections, |stream| {
+                            connection::serve(stream, router.clone(), Arc::clone(&config), draining.clone())
+                        });
+                    }
+                    Err(error) => {
+                        tracing::warn!(%error, "cannot accept a connection");
+                        tokio::time::sleep(ACCEPT_PAUSE).await;
+                    }
+                },
+                Some(_) = connections.join_next() => {}
+            }
+        }
+        drop(listener);
+        tracing::info!(connections = connections.len(), "stopping: no new connections");
+        drain.send_replace(true);
+        let until = Instant::now() + config.drain_timeout;
+        if timeout_at(until, async { while connections.join_next().await.is_some() {} }).await.is_err() {
+            tracing::warn!(connections = connections.len(), "requests did not finish in time and are broken off");
+        }
+        connections.shutdown().await;
+        // What was taken from callers that have gone away is still to be written.
+        if timeout_at(until.max(Instant::now() + Duration::from_secs(1)), self.service.flush()).await.is_err() {
+            tracing::warn!("events that nobody waits for any more could not be written in time");
+        }
+        Ok(())
+    }
+}
+
+/// How many connections there may be.
+struct Places {
+    free: Arc<Semaphore>,
+    turned_away: Arc<Semaphore>,
+}
+
+impl Places {
+    fn serve<F: Future<Output = ()> + Send + 'static>(
+        &self,
+        stream: TcpStream,
+        connections: &mut JoinSet<()>,
+        serve: impl FnOnce(TcpStream) -> F,
+    ) {
+        if let Ok(place) = Arc::clone(&self.free).try_acquire_owned() {
+            let serving = serve(stream);
+            connections.spawn(async move {
+                serving.await;
+                drop(place);
+            });
+        } else if let Ok(place) = Arc::clone(&self.turned_away).try_acquire_owned() {
+            connections.spawn(async move {
+                connection::turn_away(stream).await;
+                drop(place);
+            });
         }
     }
 }

@@ -1,0 +1,48 @@
+//! Within which limits the server works.
+
+use std::time::Duration;
+
+/// Within which limits the server works.
+#[derive(Debug, Clone)]
+pub struct ServerConfig {
+    /// No keys are needed: everybody may do everything. Only possible on a loopback address.
+    pub dev: bool,
+    /// How long requests under way may take to finish when the server stops.
+    pub drain_timeout: Duration,
+    /// Connections at once.
+    pub max_connections: usize,
+    /// Requests at once.
+    pub max_requests: usize,
+    /// A request's headers may have this much in all.
+    pub max_header_bytes: usize,
+    /// A request may have this many headers.
+    pub max_headers: usize,
+    /// A request's head must arrive within this time.
+    pub header_read_timeout: Duration,
+    /// A request's body must arrive within this time.
+    pub body_read_timeout: Duration,
+    /// A whole request must be answered within this time; streams are not bound by it.
+    pub request_timeout: Duration,
+    /// A connection without a request is closed after this time.
+    pub keep_alive_timeout: Duration,
+    /// A client that does not read its answer for this long is given up.
+    pub write_timeout: Duration,
+}
+
+impl Default for ServerConfig {
+    fn default() -> Self {
+        Self {
+            dev: false,
+            drain_timeout: Duration::from_secs(30),
+            max_connections: 4_096,
+            max_requests: 2_048,
+            max_header_bytes: 32 * 1024,
+            max_headers: 100,
+            header_read_timeout: Duration::from_secs(10),
+            body_read_timeout: Duration::from_secs(30),
+            request_timeout: Duration::from_secs(60),
+            keep_alive_timeout: Duration::from_secs(75),
+            write_timeout: Duration::from_secs(30),
+        }
+    }
+}
