@@ -76,7 +76,7 @@ pub(super) async fn edge(State(state): State<AppState>, mut request: Request, ne
         tenant,
         "request"
     );
-    let _ = &state;
+    state.service().metrics().answered(route.as_deref(), &method, response.status(), took);
     if let Ok(id) = HeaderValue::from_str(&id) {
         response.headers_mut().insert(REQUEST_ID, id);
     }

@@ -1,11 +1,20 @@
 //! What orchestrators and Prometheus ask for. None of it needs a key, and none of it tells anything about a tenant.
 
+use std::time::Duration;
+
 use axum::extract::State;
+use axum::response::IntoResponse;
+use http::header;
+use tokio::time::timeout;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::AppState;
 use crate::api::Problem;
+use crate::metrics::{CONTENT_TYPE, Scrape};
+
+/// How long the database may take. Scrapers have little time, and all else can be told without it.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 pub(super) fn routes() -> OpenApiRouter<AppState> {
     OpenApiRouter::new().routes(routes!(healthz)).routes(routes!(readyz)).routes(routes!(metrics))
@@ -26,12 +35,29 @@ async fn readyz(State(state): State<AppState>) -> Result<&'static str, Problem> 
     if state.is_draining() {
         return Err(Problem::new(503, "draining", "the server is about to stop"));
     }
-    state.service().store().health().await?;
+    let health = timeout(PATIENCE, state.service().store().health());
+    health.await.map_err(|_| Problem::new(503, "store_busy", "the database does not answer"))?.map_err(|error| {
+        tracing::warn!(code = %error.code, "not ready: {}", error.message);
+        // Whatever is wrong with the store, it is not for the asker to mend: send requests elsewhere.
+        Problem { status: 503, title: "Service Unavailable".to_owned(), ..Problem::from(error) }
+    })?;
     Ok("ready\n")
 }
 
 /// Figures in Prometheus' text format.
+///
+/// About everything that this process does, and how many deliveries are where. Of all tenants together.
 #[utoipa::path(get, path = "/metrics", tag = "operations", responses((status = 200, body = String, content_type = "text/plain")))]
-async fn metrics(State(_state): State<AppState>) -> String {
-    String::new()
+async fn metrics(State(state): State<AppState>) -> impl IntoResponse {
+    let service = state.service();
+    let counting = timeout(PATIENCE, service.overview_of(None));
+    let (overview, health) = tokio::join!(counting, timeout(PATIENCE, service.store().health()));
+    let health = health.ok().and_then(Result::ok);
+    let scrape = Scrape {
+        overview: overview.ok().and_then(Result::ok),
+        store_up: health.is_some(),
+        connections: health.and_then(|health| health.connections),
+        dispatcher: state.0.monitor.as_ref().map(|monitor| (monitor.totals(), monitor.in_flight())),
+    };
+    ([(header::CONTENT_TYPE, CONTENT_TYPE)], service.metrics().text(scrape))
 }
