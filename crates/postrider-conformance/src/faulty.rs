@@ -10,12 +10,13 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use postrider::store::{
-    Action, Announced, AuditEntry, ClaimRequest, Claimed, DispatchGuard, FeedPlace, Operator, Overview, Promoted,
-    Recovered, Retained, Settle, Settlement,
+    Action, Announced, AuditEntry, ClaimRequest, Claimed, DispatchGuard, EndpointChange, FeedPlace, Finding, Health,
+    Operator, Overview, Promoted, Recovered, Retained, Settle, Settlement,
 };
 use postrider::{
-    Delivery, DeliveryDetail, DeliveryFilter, DeliveryId, Endpoint, EndpointId, EndpointStatus, EnqueueError, Enqueued,
-    Event, EventId, Lease, NewEndpoint, NewEvent, Page, PageRequest, Store, StoreError, StoreErrorCode, WorkerId,
+    ApiKey, Delivery, DeliveryDetail, DeliveryFilter, DeliveryId, Endpoint, EndpointFilter, EndpointId, EndpointStatus,
+    EnqueueError, Enqueued, Event, EventFilter, EventId, KeyDigest, KeyId, Lease, NewApiKey, NewEndpoint, NewEvent,
+    OnceClaim, Page, PageRequest, Store, StoreError, StoreErrorCode, WorkerId,
 };
 
 /// The calls that can be made to fail.
@@ -29,6 +30,10 @@ pub enum Call {
     Settle,
     /// [`Store::recover`] and [`Store::promote`].
     Tend,
+    /// [`Store::retain`].
+    Retain,
+    /// [`Store::set_endpoint_status`].
+    SetEndpoint,
 }
 
 /// What happens to a call.
@@ -163,6 +168,10 @@ impl Store for FaultyStore {
         self.store.enqueue(events).await
     }
 
+    async fn enqueue_each(&self, events: Vec<NewEvent>) -> Result<Vec<Result<Enqueued, EnqueueError>>, StoreError> {
+        self.store.enqueue_each(events).await
+    }
+
     async fn start_dispatching(&self, worker: &WorkerId) -> Result<DispatchGuard, StoreError> {
         self.store.start_dispatching(worker).await
     }
@@ -234,12 +243,29 @@ impl Store for FaultyStore {
         self.store.count_deliveries(filter).await
     }
 
+    async fn events(
+        &self,
+        filter: &EventFilter,
+        page: &PageRequest,
+        max_bytes: usize,
+    ) -> Result<Page<Event>, StoreError> {
+        self.store.events(filter, page, max_bytes).await
+    }
+
     async fn event(&self, id: EventId) -> Result<Option<Event>, StoreError> {
         self.store.event(id).await
     }
 
     async fn overview(&self, tenant: Option<&str>) -> Result<Overview, StoreError> {
         self.store.overview(tenant).await
+    }
+
+    async fn once(&self, tenant: &str, subject: &str) -> Result<Option<OnceClaim>, StoreError> {
+        self.store.once(tenant, subject).await
+    }
+
+    async fn reset_once(&self, tenant: &str, subject: &str, operator: &Operator) -> Result<u64, StoreError> {
+        self.store.reset_once(tenant, subject, operator).await
     }
 
     async fn create_endpoint(&self, endpoint: NewEndpoint, operator: &Operator) -> Result<Endpoint, StoreError> {
@@ -250,6 +276,23 @@ impl Store for FaultyStore {
         self.store.endpoint(id).await
     }
 
+    async fn endpoints(&self, filter: &EndpointFilter, page: &PageRequest) -> Result<Page<Endpoint>, StoreError> {
+        self.store.endpoints(filter, page).await
+    }
+
+    async fn replace_endpoint(
+        &self,
+        endpoint: &Endpoint,
+        change: EndpointChange,
+        operator: &Operator,
+    ) -> Result<Option<Endpoint>, StoreError> {
+        self.store.replace_endpoint(endpoint, change, operator).await
+    }
+
+    async fn remove_endpoint(&self, id: EndpointId, operator: &Operator) -> Result<bool, StoreError> {
+        self.store.remove_endpoint(id, operator).await
+    }
+
     async fn set_endpoint_status(
         &self,
         id: EndpointId,
@@ -257,7 +300,7 @@ impl Store for FaultyStore {
         reason: Option<&str>,
         operator: &Operator,
     ) -> Result<bool, StoreError> {
-        self.store.set_endpoint_status(id, status, reason, operator).await
+        self.pass(Call::SetEndpoint, self.store.set_endpoint_status(id, status, reason, operator)).await
     }
 
     async fn announcements(&self, after: &FeedPlace, limit: u32) -> Result<Announced, StoreError> {
@@ -272,11 +315,35 @@ impl Store for FaultyStore {
         self.store.wait_announced(timeout).await;
     }
 
+    async fn create_key(&self, key: NewApiKey, operator: &Operator) -> Result<Option<ApiKey>, StoreError> {
+        self.store.create_key(key, operator).await
+    }
+
+    async fn keys(&self, tenant: Option<&str>, page: &PageRequest) -> Result<Page<ApiKey>, StoreError> {
+        self.store.keys(tenant, page).await
+    }
+
+    async fn key_of_digest(&self, digest: &KeyDigest) -> Result<Option<ApiKey>, StoreError> {
+        self.store.key_of_digest(digest).await
+    }
+
+    async fn revoke_key(&self, id: KeyId, tenant: Option<&str>, operator: &Operator) -> Result<bool, StoreError> {
+        self.store.revoke_key(id, tenant, operator).await
+    }
+
     async fn audit(&self, tenant: Option<&str>, page: &PageRequest) -> Result<Page<AuditEntry>, StoreError> {
         self.store.audit(tenant, page).await
     }
 
+    async fn health(&self) -> Result<Health, StoreError> {
+        self.store.health().await
+    }
+
+    async fn diagnose(&self) -> Result<Vec<Finding>, StoreError> {
+        self.store.diagnose().await
+    }
+
     async fn retain(&self, older_than: Duration, after: Option<EventId>, limit: u32) -> Result<Retained, StoreError> {
-        self.store.retain(older_than, after, limit).await
+        self.pass(Call::Retain, self.store.retain(older_than, after, limit)).await
     }
 }

@@ -29,6 +29,6 @@ mod suite;
 pub mod trial;
 pub mod wait;
 
-pub use subject::{Ending, Places, Subject};
+pub use subject::{Ending, Places, Subject, keyring};
 pub use trial::{Trial, run};
 pub use wait::eventually;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use jiff::Timestamp;
-use postrider::{DeliveryId, EnqueueError, Enqueued, NewEvent, Store};
+use postrider::{DeliveryId, EndpointId, EnqueueError, Enqueued, Keyring, NewEvent, SecretKey, Store};
 
 /// One migrated, empty database that goes away when this is dropped.
 #[async_trait]
@@ -28,6 +28,21 @@ pub trait Subject: Send + Sync + 'static {
 
     /// What is in the raw tables now.
     async fn places(&self) -> Places;
+
+    /// The text that is kept of an endpoint's settings.
+    async fn stored_settings(&self, id: EndpointId) -> String {
+        unimplemented!("a raw look at the settings of {id}")
+    }
+
+    /// Puts another text in its place, as nobody but a damage or a stranger would.
+    async fn overwrite_settings(&self, id: EndpointId, text: &str) {
+        unimplemented!("a raw change of {} bytes of the settings of {id}", text.len())
+    }
+}
+
+/// The key with which both handles of a subject encrypt secrets, the same in every run.
+pub fn keyring() -> Keyring {
+    Keyring::new([SecretKey::parse("Y29uZm9ybWFuY2UncyBvd24gc2VjcmV0IGtleSwgMzI=").unwrap()])
 }
 
 /// How a caller's transaction ends.

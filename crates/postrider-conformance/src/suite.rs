@@ -30,6 +30,26 @@ macro_rules! suite {
             the_overview_tells_how_long_the_oldest_has_been_due,
             p21_the_overview_of_a_tenant_counts_only_its_own,
         ]);
+        $crate::theme!($open, care: [
+            an_endpoint_shows_since_when_it_fails,
+            an_endpoint_that_fails_for_long_enough_is_disabled_and_told_once,
+            what_was_in_flight_when_it_was_disabled_does_not_tell_again,
+            a_success_in_between_gives_it_its_time_anew,
+            without_a_time_nothing_is_disabled,
+            a_stale_settle_neither_starts_nor_ends_a_row_of_failures,
+            a_resumed_endpoint_has_its_whole_time_again,
+        ]);
+        $crate::theme!($open, changes: [
+            endpoints_are_listed_newest_first_by_tenant_and_status,
+            a_replaced_endpoint_is_shown_everywhere_as_it_was_written,
+            a_replacement_of_an_older_revision_changes_nothing,
+            of_two_replacements_at_once_one_takes_effect,
+            a_replacement_keeps_the_status_and_what_attempts_have_shown,
+            every_change_of_an_endpoint_is_audited_with_its_tenant,
+            p20_secrets_are_kept_encrypted,
+            an_endpoint_that_cannot_be_read_says_so_and_holds_up_nobody,
+            an_endpoint_that_cannot_be_read_is_mended_by_a_replacement,
+        ]);
         $crate::theme!($open, claim: [
             a_claim_grants_a_lease_that_the_delivery_shows,
             a_claim_of_nothing_is_empty,
@@ -63,6 +83,14 @@ macro_rules! suite {
             doc_003_f1_a_dead_letter_is_broadcast_with_its_ids_and_waits_for_an_operator,
             doc_003_criterion_1_a_failure_with_attempt_count_0_is_due_again_after_30_seconds,
             doc_003_criterion_2_a_failure_with_attempt_count_4_is_dead_and_broadcast_elsewhere_too,
+        ]);
+        $crate::theme!($open, each: [
+            no_event_is_held_up_by_its_neighbours,
+            a_key_that_repeats_in_the_list_is_a_duplicate_or_a_conflict_there,
+            a_subject_that_repeats_in_the_list_is_claimed_by_the_first,
+            a_list_of_refused_events_writes_nothing,
+            events_fan_out_as_they_do_alone,
+            two_hundred_lists_at_once_with_shared_keys_all_succeed,
         ]);
         $crate::theme!($open, endpoints: [
             an_endpoint_is_shown_as_it_was_registered,
@@ -109,6 +137,15 @@ macro_rules! suite {
             sixteen_racers_with_one_key_make_exactly_one_event,
             racers_with_several_keys_in_opposite_orders_all_succeed,
         ]);
+        $crate::theme!($open, keys: [
+            a_key_is_found_by_its_digest_as_it_was_made,
+            a_revoked_key_is_not_found_any_more_and_stays_listed,
+            p21_a_tenant_revokes_no_key_but_its_own,
+            keys_are_listed_newest_first_in_pages_by_tenant,
+            of_eight_that_want_to_be_the_first_key_one_is,
+            the_first_key_is_the_first_also_when_it_is_revoked,
+            what_is_done_to_keys_is_audited_with_their_tenant,
+        ]);
         $crate::theme!($open, lease: [
             a_renewal_counts_from_now,
             a_renewal_never_goes_backwards,
@@ -123,6 +160,54 @@ macro_rules! suite {
             a_released_delivery_is_ready_at_once_and_uncharged,
             only_the_holder_releases,
             a_release_of_a_failed_delivery_keeps_its_count,
+        ]);
+        $crate::theme!($open, limits: [
+            a_rate_limit_lets_its_burst_through_and_then_one_by_one,
+            a_bucket_holds_no_more_than_its_burst,
+            a_slow_rate_is_kept_to_the_letter,
+            a_token_is_waited_for_only_while_something_waits_for_it,
+            of_several_rates_the_first_token_is_told,
+            a_rate_limit_holds_up_nobody_else,
+            a_rate_limit_holds_for_all_dispatchers_together,
+            a_claim_takes_no_more_tokens_than_deliveries,
+            a_changed_rate_holds_from_then_on,
+            an_endpoints_own_limit_counts_what_is_in_flight,
+            a_changed_limit_holds_from_then_on,
+            a_full_endpoint_waits_for_a_slot_and_not_for_a_token,
+            a_limit_is_no_reason_to_keep_to_the_lane,
+        ]);
+        $crate::theme!($open, looking: [
+            events_are_listed_newest_first_by_every_filter,
+            a_listed_event_has_its_deliveries_as_they_stand,
+            a_page_of_events_ends_before_it_is_too_large,
+            an_event_for_one_endpoint_goes_there_whatever_types_it_wants,
+            p21_an_event_for_another_tenants_endpoint_reaches_nobody,
+            p21_the_audit_trail_of_a_tenant_shows_only_its_own,
+            an_announcement_says_whose_it_is,
+            the_overview_tells_what_happened_in_the_last_minute,
+            a_healthy_store_says_so_and_tells_the_time,
+            a_diagnosis_says_what_was_looked_at,
+            pages_of_events_are_not_shifted_by_what_is_written_meanwhile,
+        ]);
+        $crate::theme!($open, once: [
+            the_first_to_tell_of_a_subject_wins_and_is_shown,
+            p10_whoever_comes_later_writes_nothing_its_key_included,
+            p10_of_fifty_racers_on_two_handles_one_wins,
+            p10_racers_that_roll_back_leave_the_claim_to_another,
+            p10_a_claim_that_is_rolled_back_was_never_made,
+            a_refused_event_claims_nothing,
+            p10_a_reset_begins_a_generation_with_one_winner_of_its_own,
+            a_subject_that_nobody_has_claimed_can_be_reset,
+            resets_at_once_begin_one_generation_each,
+            a_straggler_of_an_older_generation_gets_nothing,
+            a_generation_that_has_not_begun_cannot_be_claimed,
+            events_of_different_types_exclude_each_other,
+            p21_tenants_do_not_exclude_each_other,
+            subjects_are_told_apart_to_the_letter,
+            within_one_list_the_first_wins_and_the_others_are_written,
+            lists_that_claim_subjects_in_opposite_orders_all_succeed,
+            the_winner_sent_again_under_its_key_is_a_duplicate,
+            a_claim_outlives_its_event,
         ]);
         $crate::theme!($open, operator: [
             a_retried_dead_letter_starts_a_new_round_and_keeps_its_history,
@@ -151,6 +236,17 @@ macro_rules! suite {
             a_release_in_between_neither_counts_nor_starts_again,
             a_delivery_that_was_abandoned_to_death_can_be_retried_by_an_operator,
             an_abandoned_failed_delivery_stays_failed,
+        ]);
+        $crate::theme!($open, removal: [
+            a_removed_endpoint_is_not_there_any_more,
+            no_event_reaches_a_removed_endpoint,
+            what_was_ready_or_scheduled_is_cancelled_and_announced,
+            a_backlog_larger_than_any_step_is_cancelled_to_the_last,
+            what_is_in_flight_when_its_endpoint_is_removed_comes_to_its_end,
+            an_operators_retry_of_a_removed_endpoints_delivery_sends_nothing,
+            enqueues_beside_a_removal_leave_nothing_behind,
+            what_a_removed_endpoint_got_is_kept_as_long_as_everything_else,
+            a_paused_or_disabled_endpoint_is_removed_with_its_backlog,
         ]);
         $crate::theme!($open, retention: [
             what_is_old_and_delivered_or_cancelled_goes_and_the_rest_stays,

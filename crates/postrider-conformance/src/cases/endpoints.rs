@@ -155,20 +155,20 @@ pub async fn many_paused_lanes_do_not_hide_the_one_that_is_not(t: &Trial) {
 
 pub async fn what_operators_do_to_endpoints_is_audited(t: &Trial) {
     let now = t.freeze();
-    let endpoint = t.endpoint("a", &["*"]).await;
+    let endpoint = t.endpoint_of("acme", "a", &["*"], EndpointSettings::default()).await;
     for status in [EndpointStatus::Paused, EndpointStatus::Active, EndpointStatus::Disabled] {
-        t.set_endpoint(endpoint.id, status).await;
         t.advance_secs(1);
+        t.set_endpoint(endpoint.id, status).await;
     }
     let audit = t.audit().await;
     let actions: Vec<_> = audit.iter().map(|entry| entry.action.as_str()).collect();
-    assert_eq!(actions, ["endpoint.disable", "endpoint.resume", "endpoint.pause"], "newest first");
+    assert_eq!(actions, ["endpoint.disable", "endpoint.resume", "endpoint.pause", "endpoint.create"], "newest first");
     for entry in &audit {
-        assert_eq!(entry.operator, "olga");
+        assert_eq!((entry.operator.as_str(), entry.tenant.as_deref()), ("olga", Some("acme")));
         assert_eq!(entry.subject, endpoint.id.to_string());
-        assert_eq!(entry.reason.as_deref(), Some("a drill"));
+        assert_eq!(entry.reason.as_deref(), Some("a drill").filter(|_| entry.action != "endpoint.create"));
     }
-    assert_eq!(audit[2].at, now);
+    assert_eq!(audit[3].at, now);
 }
 
 pub async fn a_claim_carries_the_endpoint_as_it_is_now(t: &Trial) {
