@@ -30,6 +30,7 @@ pub mod secret;
 pub mod signature;
 pub mod store;
 pub mod transport;
+pub mod why;
 
 pub use announcement::{Announcement, Fact, Feed, Heard, Subscription};
 pub use api_key::{ApiKey, KeyDigest, KeyToken, NewApiKey, Scope};
@@ -56,3 +57,4 @@ pub use secret::{InvalidSecret, Secret};
 pub use signature::SignatureScheme;
 pub use store::{Store, StoreError, StoreErrorCode};
 pub use transport::{Post, Transport, TransportConfig, TransportError};
+pub use why::{Why, WhyInput, why};
