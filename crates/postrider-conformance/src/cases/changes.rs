@@ -197,7 +197,7 @@ pub async fn p20_secrets_are_kept_encrypted(t: &Trial) {
 
 /// Makes the settings of an endpoint unreadable, in each way there is.
 async fn spoil(t: &Trial, damaged: &Endpoint, foreign: &Endpoint) {
-    t.subject().overwrite_settings(damaged.id, "[]").await;
+    t.subject().overwrite_settings(damaged.id, r#"{"secrets":["#).await;
     let stranger = Keyring::new([SecretKey::generate()]);
     let text = foreign.settings.to_stored(&stranger, &foreign.tenant).unwrap();
     t.subject().overwrite_settings(foreign.id, &text).await;
