@@ -150,6 +150,11 @@ impl From<api::Problem> for Failure {
         let others = problem.errors.iter().filter(|error| !problem.detail.contains(&error.detail));
         let message = others
             .fold(problem.detail.clone(), |message, error| format!("{message}; {}: {}", error.field, error.detail));
+        let message = match &problem.request_id {
+            // What happened is only in the server's log.
+            Some(id) if problem.status >= 500 => format!("{message} (request {id})"),
+            _ => message,
+        };
         let failure = Self::new(exit_of(problem.status), problem.code.as_str(), plain(&message, MOST_CHARACTERS));
         match hint_of(&problem.code).map(str::to_owned).or(problem.hint.map(with_flags)) {
             Some(hint) => failure.hint(plain(&hint, MOST_CHARACTERS)),

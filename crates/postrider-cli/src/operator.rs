@@ -6,14 +6,19 @@ use postrider::store::Operator;
 use crate::failure::{Exit, Failure};
 
 /// The operator's name.
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 pub(crate) struct OperatorFlag {
-    /// Who acts, for the audit trail [default: $USER@cli]
+    /// Who acts on the database, for the audit trail [default: $USER@cli]
     #[arg(long, value_name = "NAME")]
     operator: Option<String>,
 }
 
 impl OperatorFlag {
+    /// Whether there is one.
+    pub(crate) fn is_given(&self) -> bool {
+        self.operator.is_some()
+    }
+
     /// The name given, or else the user's.
     pub(crate) fn operator(&self) -> Result<Operator, Failure> {
         let name = self.operator.clone().unwrap_or_else(|| {

@@ -113,6 +113,13 @@ impl Output {
         wrap(text, width()).iter().try_for_each(|line| self.line(line))
     }
 
+    /// One of several sentences, broken between words and indented behind a dash.
+    pub(crate) fn item(self, text: &str) -> Result<(), Failure> {
+        let lines = wrap(text, width().saturating_sub(2));
+        let marks = std::iter::once("- ").chain(std::iter::repeat("  "));
+        lines.iter().zip(marks).try_for_each(|(line, mark)| self.line(format!("{mark}{line}")))
+    }
+
     /// The text in a colour, where colours are wanted.
     pub(crate) fn toned(self, text: &str, tone: Tone) -> String {
         if !self.colour {
@@ -188,6 +195,11 @@ pub(crate) fn relative(at: Timestamp, now: Timestamp) -> String {
     } else {
         format!("in {}", duration::about(distance))
     }
+}
+
+/// An instant both ways: `2026-02-21 12:00:00Z (3m ago)`.
+pub(crate) fn when(at: Timestamp, now: Timestamp) -> String {
+    format!("{} ({})", instant(at), relative(at, now))
 }
 
 /// An instant to the second.

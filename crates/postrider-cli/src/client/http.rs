@@ -13,6 +13,7 @@ use postrider::KeyToken;
 use postrider_server::api::Problem;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 use url::Url;
 
 use crate::failure::{Exit, Failure, exit_of};
@@ -28,8 +29,6 @@ const MOST_BYTES: usize = 128 << 20;
 const MOST_ERROR_BYTES: usize = 64 << 10;
 
 const TENANT: HeaderName = HeaderName::from_static("postrider-tenant");
-/// The header under which an event is sent at most once.
-pub(crate) const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
 /// Talks to one server, as one tenant or as the key's.
 #[derive(Debug)]
@@ -43,8 +42,7 @@ pub(crate) struct HttpClient {
 pub(crate) struct Request {
     method: Method,
     path: Vec<String>,
-    query: Vec<(&'static str, String)>,
-    headers: HeaderMap,
+    query: Vec<(String, String)>,
     body: Option<Vec<u8>>,
 }
 
@@ -59,16 +57,35 @@ impl Request {
         Self::new(Method::POST, path)
     }
 
-    /// With this method.
-    pub(crate) fn new(method: Method, path: impl IntoIterator<Item = impl Into<String>>) -> Self {
-        let path = path.into_iter().map(Into::into).collect();
-        Self { method, path, query: Vec::new(), headers: HeaderMap::new(), body: None }
+    /// To change something.
+    pub(crate) fn patch(path: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        Self::new(Method::PATCH, path)
     }
 
-    /// With a part of the query, if there is a value for it.
+    /// To remove something.
+    pub(crate) fn delete(path: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        Self::new(Method::DELETE, path)
+    }
+
+    fn new(method: Method, path: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        let path = path.into_iter().map(Into::into).collect();
+        Self { method, path, query: Vec::new(), body: None }
+    }
+
+    /// With a query of these fields.
     #[must_use]
-    pub(crate) fn query(mut self, name: &'static str, value: Option<impl ToString>) -> Self {
-        self.query.extend(value.map(|value| (name, value.to_string())));
+    pub(crate) fn query(mut self, fields: &impl Serialize) -> Self {
+        let Value::Object(fields) = serde_json::to_value(fields).expect("a query is plain data") else {
+            unreachable!("a query has fields");
+        };
+        self.query = fields
+            .into_iter()
+            .filter_map(|(name, value)| match value {
+                Value::Null => None,
+                Value::String(text) => Some((name, text)),
+                value => Some((name, value.to_string())),
+            })
+            .collect();
         self
     }
 
@@ -76,13 +93,6 @@ impl Request {
     #[must_use]
     pub(crate) fn json(mut self, body: &impl Serialize) -> Self {
         self.body = Some(serde_json::to_vec(body).expect("what is sent is plain data"));
-        self
-    }
-
-    /// With a header.
-    #[must_use]
-    pub(crate) fn header(mut self, name: HeaderName, value: HeaderValue) -> Self {
-        self.headers.insert(name, value);
         self
     }
 }
@@ -97,7 +107,7 @@ impl HttpClient {
             headers.insert(AUTHORIZATION, value);
         }
         if let Some(tenant) = tenant {
-            headers.insert(TENANT, header_value("--tenant", "tenant_invalid", tenant)?);
+            headers.insert(TENANT, header_value(tenant)?);
         }
         // The command line is the whole process, so nobody else has chosen a provider; if somebody had, it would do.
         let _ = rustls::crypto::ring::default_provider().install_default();
@@ -126,7 +136,7 @@ impl HttpClient {
     }
 
     async fn answer(&self, request: Request) -> Result<(StatusCode, Vec<u8>), Failure> {
-        let mut built = self.client.request(request.method.clone(), self.url(&request)).headers(request.headers);
+        let mut built = self.client.request(request.method.clone(), self.url(&request));
         if let Some(body) = request.body {
             built = built.header(CONTENT_TYPE, "application/json").body(body);
         }
@@ -193,11 +203,11 @@ impl HttpClient {
     }
 }
 
-/// A value that goes into a header, which takes no line breaks and the like.
-pub(crate) fn header_value(option: &str, code: &'static str, text: &str) -> Result<HeaderValue, Failure> {
-    HeaderValue::try_from(text).ok().filter(|value| value.to_str().is_ok() && !text.is_empty()).ok_or_else(|| {
-        let message = format!("{option} `{}` is not printable ASCII", plain(text, 64));
-        Failure::new(Exit::Refused, code, message)
+/// A tenant goes into a header, which takes no line breaks and the like.
+fn header_value(tenant: &str) -> Result<HeaderValue, Failure> {
+    HeaderValue::try_from(tenant).ok().filter(|value| value.to_str().is_ok() && !tenant.is_empty()).ok_or_else(|| {
+        let message = format!("--tenant `{}` is not printable ASCII", plain(tenant, 64));
+        Failure::new(Exit::Refused, "tenant_invalid", message)
     })
 }
 
@@ -222,7 +232,7 @@ mod tests {
 
     #[test]
     fn paths_are_escaped_and_stand_below_the_base() {
-        let request = || Request::get(["once", "plan/1 ü?#"]).query("limit", Some(5)).query("cursor", None::<String>);
+        let request = || Request::get(["once", "plan/1 ü?#"]).query(&serde_json::json!({ "limit": 5, "cursor": null }));
         for (base, expected) in [
             ("http://127.0.0.1:8400", "http://127.0.0.1:8400/v1/once/plan%2F1%20%C3%BC%3F%23?limit=5"),
             ("https://a.example/hooks/", "https://a.example/hooks/v1/once/plan%2F1%20%C3%BC%3F%23?limit=5"),
@@ -242,7 +252,7 @@ mod tests {
     #[test]
     fn what_no_header_takes_is_refused() {
         for text in ["", "a\nb", "ü"] {
-            let Err(Failure::Told(problem)) = header_value("--tenant", "tenant_invalid", text) else {
+            let Err(Failure::Told(problem)) = header_value(text) else {
                 panic!("{text} is refused");
             };
             assert_eq!(problem.exit, Exit::Refused);

@@ -1,12 +1,13 @@
 //! `postrider dead`: the dead letters.
 
 use clap::{Args, Subcommand};
-use postrider::{DeliveryFilter, DeliveryStatus};
+use postrider::{DeliveryStatus, EndpointId};
+use postrider_server::api::deliveries::DeliveryQuery;
 
+use crate::client::{ActFlags, LookFlags};
 use crate::commands::Context;
 use crate::commands::deliveries::{self, PageFlags, span};
 use crate::failure::Failure;
-use crate::operator::OperatorFlag;
 
 /// Look at dead letters, and retry them
 ///
@@ -39,21 +40,23 @@ struct DeadFilter {
     /// Created before
     #[arg(long, value_name = "WHEN")]
     until: Option<String>,
-    /// Of this tenant [default: of all]
-    #[arg(long, value_name = "NAME")]
-    tenant: Option<String>,
+    /// To this endpoint
+    #[arg(long, value_name = "ID")]
+    endpoint: Option<String>,
 }
 
 impl DeadFilter {
-    fn parse(&self) -> Result<DeliveryFilter, Failure> {
+    fn parse(&self) -> Result<DeliveryQuery, Failure> {
         let (since, until) = span(self.since.as_deref(), self.until.as_deref())?;
-        Ok(DeliveryFilter {
-            status: Some(DeliveryStatus::Dead),
+        let endpoint: Option<EndpointId> =
+            self.endpoint.as_deref().map(|id| deliveries::parse_id(id, "endpoints")).transpose()?;
+        Ok(DeliveryQuery {
+            status: Some(DeliveryStatus::Dead.to_string()),
+            endpoint_id: endpoint.map(|id| id.to_string()),
             event_type: self.event_type.clone(),
-            since,
-            until,
-            tenant: self.tenant.clone(),
-            ..DeliveryFilter::default()
+            since: since.map(|at| at.to_string()),
+            until: until.map(|at| at.to_string()),
+            ..DeliveryQuery::default()
         })
     }
 }
@@ -69,6 +72,8 @@ struct ListArguments {
     filter: DeadFilter,
     #[command(flatten)]
     page: PageFlags,
+    #[command(flatten)]
+    look: LookFlags,
 }
 
 /// Start a new round of attempts for dead letters
@@ -88,30 +93,30 @@ struct RetryArguments {
     #[arg(long)]
     dry_run: bool,
     #[command(flatten)]
-    operator: OperatorFlag,
+    act: ActFlags,
     #[command(flatten)]
     filter: DeadFilter,
 }
 
 pub(crate) async fn run(arguments: Arguments, context: &Context) -> Result<(), Failure> {
+    let output = context.output;
     match arguments.command {
         DeadCommand::List(arguments) => {
-            let (filter, page) = (arguments.filter.parse()?, arguments.page.parse()?);
-            let store = context.existing_store().await?;
-            deliveries::list(&*store, &filter, &page, "no dead letter", context.output).await
+            let query = arguments.filter.parse()?;
+            arguments.page.check()?;
+            let client = arguments.look.client(context).await?;
+            deliveries::list(&client, &query, &arguments.page, "no dead letter", output).await
+        }
+        DeadCommand::Retry(arguments) if arguments.all => {
+            let query = arguments.filter.parse()?;
+            let client = arguments.act.client(context).await?;
+            deliveries::retry_matching(&client, &query, arguments.dry_run, output).await
         }
         DeadCommand::Retry(arguments) => {
-            let operator = arguments.operator.operator()?;
-            if arguments.all {
-                let filter = arguments.filter.parse()?;
-                let store = context.existing_store().await?;
-                return deliveries::retry_matching(&*store, &filter, arguments.dry_run, &operator, context.output)
-                    .await;
-            }
             let ids = deliveries::parse_ids(&arguments.ids)?;
-            let store = context.existing_store().await?;
-            deliveries::check_dead(&*store, &ids).await?;
-            deliveries::retry_each(&*store, &ids, &operator, context.output).await
+            let client = arguments.act.client(context).await?;
+            deliveries::check_dead(&client, &ids).await?;
+            deliveries::retry_each(&client, &ids, output).await
         }
     }
 }

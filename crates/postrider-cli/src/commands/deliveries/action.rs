@@ -1,16 +1,17 @@
 //! What operators do to deliveries: retry and cancel.
 
-use std::io::{IsTerminal as _, Write as _};
+use std::io::IsTerminal as _;
 
-use postrider::store::{Action, Operator};
-use postrider::{DeliveryFilter, DeliveryId, DeliveryStatus, Store};
+use indicatif::{ProgressBar, ProgressStyle};
+use postrider::{DeliveryId, DeliveryStatus};
+use postrider_server::api::deliveries::{BulkRetry, CancelRequest, DeliveryQuery};
 use serde::Serialize;
 
-use super::view::not_found;
-use crate::failure::{Exit, Failure};
-use crate::output::Output;
+use crate::client::Client;
+use crate::failure::{Exit, Failure, Problem};
+use crate::output::{self, Output};
 
-/// How many deliveries one transaction of a bulk retry takes.
+/// How many deliveries one step of a bulk retry takes.
 const BATCH: u32 = 500;
 
 /// What became of one retry, for programs.
@@ -18,13 +19,13 @@ const BATCH: u32 = 500;
 struct Retried {
     id: DeliveryId,
     /// `retried`, or the code of why not.
-    result: &'static str,
+    result: String,
 }
 
 /// Refuses deliveries that are not dead letters, before any of them is touched.
-pub(crate) async fn check_dead(store: &dyn Store, ids: &[DeliveryId]) -> Result<(), Failure> {
+pub(crate) async fn check_dead(client: &Client, ids: &[DeliveryId]) -> Result<(), Failure> {
     for id in ids {
-        let status = store.delivery(*id).await?.ok_or_else(|| not_found(*id))?.delivery.status;
+        let status = client.delivery(*id).await?.delivery.status;
         if status != DeliveryStatus::Dead {
             let message = format!("{id} is not a dead letter, it is {status}");
             return Err(Failure::new(Exit::Refused, "delivery_not_dead", message)
@@ -35,62 +36,58 @@ pub(crate) async fn check_dead(store: &dyn Store, ids: &[DeliveryId]) -> Result<
 }
 
 /// Retries each of these. Those that can be retried are, also if others cannot.
-pub(crate) async fn retry_each(
-    store: &dyn Store,
-    ids: &[DeliveryId],
-    operator: &Operator,
-    output: Output,
-) -> Result<(), Failure> {
+pub(crate) async fn retry_each(client: &Client, ids: &[DeliveryId], output: Output) -> Result<(), Failure> {
     let mut results = Vec::new();
-    let mut worst = None;
+    let mut problems: Vec<Box<Problem>> = Vec::new();
     for id in ids {
-        let action = store.retry(*id, operator).await?;
-        let result = match action {
-            Action::Done => "retried",
-            Action::NotFound => "delivery_not_found",
-            Action::Forbidden(reason) => reason.code(),
-        };
-        results.push(Retried { id: *id, result });
-        if let Some(failure) = refused(*id, "retried", action) {
-            if ids.len() > 1
-                && !output.json
-                && let Failure::Told(problem) = &failure
-            {
-                let _ = writeln!(std::io::stderr(), "{problem}");
+        match client.retry(*id).await {
+            Ok(_) => {
+                results.push(Retried { id: *id, result: "retried".to_owned() });
+                if !output.json {
+                    output.line(format!("{id} is due now"))?;
+                }
             }
-            worst = Some(failure);
-        } else if !output.json {
-            output.line(format!("{id} is due now"))?;
+            Err(failure) => {
+                let problem = about(*id, "retried", failure)?;
+                results.push(Retried { id: *id, result: problem.code.clone() });
+                if ids.len() > 1 && !output.json {
+                    output::note(&problem.to_string());
+                }
+                problems.push(problem);
+            }
         }
     }
     if output.json {
         output.document(&serde_json::json!({ "data": results }))?;
     }
-    match worst {
+    // Of several, each was told already; one that does not exist says more than one that cannot be retried.
+    match problems.pop() {
         None => Ok(()),
-        Some(failure) if ids.len() == 1 => Err(failure),
-        Some(_) if results.iter().any(|retried| retried.result == "delivery_not_found") => {
-            Err(Failure::Quiet(Exit::NotFound))
+        Some(problem) if ids.len() == 1 => Err(Failure::Told(problem)),
+        Some(last) => {
+            let missing = problems.iter().find(|problem| problem.exit == Exit::NotFound);
+            Err(Failure::Quiet(missing.unwrap_or(&last).exit))
         }
-        Some(_) => Err(Failure::Quiet(Exit::Refused)),
     }
 }
 
-fn refused(id: DeliveryId, what: &str, action: Action) -> Option<Failure> {
-    match action {
-        Action::Done => None,
-        Action::NotFound => Some(not_found(id)),
-        Action::Forbidden(reason) => {
-            let failure = Failure::new(Exit::Refused, reason.code(), format!("{id} cannot be {what}: {reason}"));
-            Some(failure.hint(format!("`postrider deliveries show {id}` tells more")))
+/// What is wrong with this one delivery; anything else that went wrong ends the command.
+fn about(id: DeliveryId, what: &str, failure: Failure) -> Result<Box<Problem>, Failure> {
+    match failure {
+        Failure::Told(mut problem) if problem.exit == Exit::Refused => {
+            problem.message = format!("{id} cannot be {what}: {}", problem.message);
+            problem.hint.get_or_insert_with(|| format!("`postrider deliveries show {id}` tells more"));
+            Ok(problem)
         }
+        Failure::Told(problem) if problem.exit == Exit::NotFound => Ok(problem),
+        other => Err(other),
     }
 }
 
 /// Refuses a bulk retry of what can never be retried, which would otherwise just find nothing.
-pub(crate) fn check_retriable(filter: &DeliveryFilter) -> Result<(), Failure> {
-    match filter.status {
-        Some(status @ (DeliveryStatus::Pending | DeliveryStatus::Delivered)) => {
+pub(crate) fn check_retriable(query: &DeliveryQuery) -> Result<(), Failure> {
+    match query.status.as_deref() {
+        Some(status @ ("pending" | "delivered")) => {
             let message = format!("deliveries that are {status} cannot be retried");
             Err(Failure::new(Exit::Refused, "status_not_retriable", message).hint("use dead, failed or cancelled"))
         }
@@ -100,24 +97,36 @@ pub(crate) fn check_retriable(filter: &DeliveryFilter) -> Result<(), Failure> {
 
 /// Retries everything that matches, some hundreds at a time.
 pub(crate) async fn retry_matching(
-    store: &dyn Store,
-    filter: &DeliveryFilter,
+    client: &Client,
+    query: &DeliveryQuery,
     dry_run: bool,
-    operator: &Operator,
     output: Output,
 ) -> Result<(), Failure> {
-    let matched = store.count_deliveries(filter).await?;
+    let which = BulkRetry {
+        status: query.status.clone().unwrap_or_default(),
+        endpoint_id: query.endpoint_id.clone(),
+        event_id: query.event_id.clone(),
+        event_type: query.event_type.clone(),
+        since: query.since.clone(),
+        until: query.until.clone(),
+        dry_run: true,
+        limit: None,
+    };
+    let matched = client.retry_matching(&which).await?.matched;
     let mut retried = 0;
+    let bar = progress(matched, dry_run || output.json);
     // A retried delivery may fail and match again while this goes on, so what matched at first is the most.
     while !dry_run && retried < matched {
         let batch = u32::try_from(matched - retried).unwrap_or(BATCH).min(BATCH);
-        let done = store.retry_matching(filter, batch, operator).await?;
+        let step = BulkRetry { dry_run: false, limit: Some(batch), ..which.clone() };
+        let done = client.retry_matching(&step).await?.retried;
         if done == 0 {
             break;
         }
         retried += done;
-        progress(retried, matched);
+        bar.set_position(retried);
     }
+    bar.finish_and_clear();
     if output.json {
         output.document(&serde_json::json!({ "matched": matched, "retried": retried, "dry_run": dry_run }))
     } else if dry_run {
@@ -128,36 +137,33 @@ pub(crate) async fn retry_matching(
 }
 
 /// A bar on a terminal, and nothing elsewhere.
-fn progress(done: u64, all: u64) {
-    let mut stderr = std::io::stderr();
-    if !stderr.is_terminal() {
-        return;
+fn progress(all: u64, hidden: bool) -> ProgressBar {
+    if hidden || !std::io::stderr().is_terminal() {
+        return ProgressBar::hidden();
     }
-    let filled = usize::try_from(done * 30 / all.max(1)).unwrap_or(30).min(30);
-    let end = if done >= all { "\n" } else { "" };
-    // A bar that cannot be drawn is no reason to stop.
-    let _ = write!(stderr, "\r[{}{}] {done} of {all}{end}", "#".repeat(filled), " ".repeat(30 - filled));
-    let _ = stderr.flush();
+    let style = ProgressStyle::with_template("retrying [{bar:30}] {pos} of {len}, {eta} left");
+    let style = style.expect("the template is a constant that is in order");
+    ProgressBar::new(all).with_style(style.progress_chars("#> "))
 }
 
 /// Stops one delivery.
-pub(crate) async fn cancel(
-    store: &dyn Store,
-    id: DeliveryId,
-    reason: &str,
-    operator: &Operator,
-    output: Output,
-) -> Result<(), Failure> {
+pub(crate) async fn cancel(client: &Client, id: DeliveryId, reason: &str, output: Output) -> Result<(), Failure> {
+    let reason = CancelRequest { reason: Some(reason.to_owned()) };
+    let detail = match client.cancel(id, &reason).await {
+        Ok(detail) => detail,
+        Err(failure) => return Err(Failure::Told(about(id, "cancelled", failure)?)),
+    };
+    if output.json {
+        return output.document(&detail);
+    }
+    output.line(format!("{id} is cancelled"))
+}
+
+/// Refuses a reason that says nothing.
+pub(crate) fn check_reason(reason: &str) -> Result<(), Failure> {
     if reason.trim().is_empty() {
         return Err(Failure::new(Exit::Refused, "reason_missing", "--reason is empty")
             .hint("say why, whoever looks at the audit trail will ask"));
     }
-    if let Some(failure) = refused(id, "cancelled", store.cancel(id, reason, operator).await?) {
-        return Err(failure);
-    }
-    if output.json {
-        let detail = store.delivery(id).await?.ok_or_else(|| not_found(id))?;
-        return output.document(&detail);
-    }
-    output.line(format!("{id} is cancelled"))
+    Ok(())
 }

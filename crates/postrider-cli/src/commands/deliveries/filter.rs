@@ -1,12 +1,20 @@
-//! Which deliveries: flags to a filter.
+//! Which deliveries, and which part of a list: flags to a query.
+
+use std::fmt::Display;
+use std::str::FromStr;
 
 use clap::Args;
 use clap::builder::PossibleValuesParser;
 use jiff::Timestamp;
-use postrider::{Cursor, DeliveryFilter, DeliveryId, DeliveryStatus, InvalidId, PageRequest};
+use postrider::{Cursor, DeliveryId, DeliveryStatus, EndpointId, EventId, InvalidId, PageRequest};
+use postrider_server::api::Listing;
+use postrider_server::api::deliveries::DeliveryQuery;
+use postrider_server::api::keys::PageQuery;
+use serde::Serialize;
 
 use crate::failure::{Exit, Failure};
 use crate::instant::{self, Direction};
+use crate::output::{Output, plain};
 
 /// Which deliveries; what is not given does not narrow.
 #[derive(Debug, Args)]
@@ -31,23 +39,20 @@ pub(crate) struct FilterFlags {
     /// Created before
     #[arg(long, value_name = "WHEN")]
     until: Option<String>,
-    /// Of this tenant [default: of all]
-    #[arg(long, value_name = "NAME")]
-    tenant: Option<String>,
 }
 
 impl FilterFlags {
-    /// The filter they describe.
-    pub(crate) fn parse(&self) -> Result<DeliveryFilter, Failure> {
+    /// The query they describe. What cannot be is refused here, before anybody is asked.
+    pub(crate) fn parse(&self) -> Result<DeliveryQuery, Failure> {
         let (since, until) = span(self.since.as_deref(), self.until.as_deref())?;
-        Ok(DeliveryFilter {
-            tenant: self.tenant.clone(),
-            status: self.status.as_deref().map(str::parse).transpose()?,
-            endpoint_id: self.endpoint.as_deref().map(|id| id.parse().map_err(invalid_id)).transpose()?,
-            event_id: self.event.as_deref().map(|id| id.parse().map_err(invalid_id)).transpose()?,
+        Ok(DeliveryQuery {
+            status: self.status.clone(),
+            endpoint_id: canonical::<EndpointId>(self.endpoint.as_deref(), "endpoints")?,
+            event_id: canonical::<EventId>(self.event.as_deref(), "events")?,
             event_type: self.event_type.clone(),
-            since,
-            until,
+            since: since.map(|at| at.to_string()),
+            until: until.map(|at| at.to_string()),
+            ..DeliveryQuery::default()
         })
     }
 }
@@ -72,28 +77,70 @@ pub(crate) struct PageFlags {
     /// Go on where the page before ended
     #[arg(long, value_name = "CURSOR")]
     cursor: Option<String>,
+    /// Every page, to the end
+    #[arg(long, conflicts_with_all = ["cursor", "limit"])]
+    all: bool,
 }
 
 impl PageFlags {
-    /// The page they describe.
-    pub(crate) fn parse(&self) -> Result<PageRequest, Failure> {
+    /// Gathers what was asked for: one page, or all of them.
+    pub(crate) async fn gather<T>(
+        &self,
+        fetch: impl AsyncFn(PageQuery) -> Result<Listing<T>, Failure>,
+    ) -> Result<Listing<T>, Failure> {
+        let limit = if self.all { PageRequest::MAX_LIMIT } else { self.limit };
+        let mut listing = fetch(PageQuery { limit: Some(limit), cursor: self.cursor.clone() }).await?;
+        while self.all
+            && let Some(cursor) = listing.next_cursor.take()
+        {
+            let next = fetch(PageQuery { limit: Some(limit), cursor: Some(cursor) }).await?;
+            listing.data.extend(next.data);
+            listing.next_cursor = next.next_cursor;
+        }
+        Ok(listing)
+    }
+
+    /// Refuses what no list takes, before anybody is asked.
+    pub(crate) fn check(&self) -> Result<(), Failure> {
         let cursor: Option<Cursor> = self.cursor.as_deref().map(str::parse).transpose()?;
-        Ok(PageRequest::new(self.limit, cursor)?)
+        PageRequest::new(self.limit, cursor)?;
+        Ok(())
     }
 }
 
-/// The id that a text means.
-pub(crate) fn delivery_id(text: &str) -> Result<DeliveryId, Failure> {
-    text.parse().map_err(invalid_id)
+/// Prints a list: as one document, or as what `table` makes of its rows.
+pub(crate) fn print<T: Serialize>(
+    listing: &Listing<T>,
+    when_empty: &str,
+    output: Output,
+    table: impl FnOnce(&[T]) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    if output.json {
+        return output.document(listing);
+    }
+    if listing.data.is_empty() {
+        return output.line(when_empty);
+    }
+    table(&listing.data)?;
+    match &listing.next_cursor {
+        Some(cursor) => output.line(format!("more: --cursor {cursor}")),
+        None => Ok(()),
+    }
+}
+
+/// The id that a text means; `kind` is the command that lists what it may name.
+pub(crate) fn parse_id<I: FromStr<Err = InvalidId>>(text: &str, kind: &str) -> Result<I, Failure> {
+    text.parse().map_err(|error: InvalidId| {
+        Failure::new(Exit::Refused, "id_invalid", plain(&error.to_string(), 300))
+            .hint(format!("`postrider {kind} list` prints the ids of {kind}"))
+    })
+}
+
+fn canonical<I: FromStr<Err = InvalidId> + Display>(text: Option<&str>, kind: &str) -> Result<Option<String>, Failure> {
+    text.map(|text| parse_id::<I>(text, kind).map(|id| id.to_string())).transpose()
 }
 
 /// The ids that texts mean, or the first one that means none: nothing is done by halves because of a typing error.
 pub(crate) fn delivery_ids(texts: &[String]) -> Result<Vec<DeliveryId>, Failure> {
-    texts.iter().map(|text| delivery_id(text)).collect()
-}
-
-#[expect(clippy::needless_pass_by_value, reason = "the shape that map_err calls")]
-fn invalid_id(error: InvalidId) -> Failure {
-    Failure::new(Exit::Refused, "id_invalid", crate::output::plain(&error.to_string(), 300))
-        .hint("`postrider deliveries list` prints the ids of deliveries")
+    texts.iter().map(|text| parse_id(text, "deliveries")).collect()
 }

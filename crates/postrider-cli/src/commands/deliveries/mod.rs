@@ -8,11 +8,11 @@ use clap::{Args, Subcommand};
 
 pub(crate) use self::action::{check_dead, retry_each, retry_matching};
 use self::filter::FilterFlags;
-pub(crate) use self::filter::{PageFlags, delivery_ids as parse_ids, span};
-pub(crate) use self::view::{list, table};
+pub(crate) use self::filter::{PageFlags, delivery_ids as parse_ids, parse_id, print, span};
+pub(crate) use self::view::{list, show, table, tone};
+use crate::client::{ActFlags, LookFlags};
 use crate::commands::Context;
 use crate::failure::Failure;
-use crate::operator::OperatorFlag;
 
 /// Look at deliveries, and act on them
 #[derive(Debug, Args)]
@@ -41,6 +41,8 @@ struct ListArguments {
     filter: FilterFlags,
     #[command(flatten)]
     page: PageFlags,
+    #[command(flatten)]
+    look: LookFlags,
 }
 
 /// Show one delivery with all its attempts
@@ -48,6 +50,8 @@ struct ListArguments {
 struct ShowArguments {
     /// The delivery: `dlv_…`, or its UUID
     id: String,
+    #[command(flatten)]
+    look: LookFlags,
 }
 
 /// Make deliveries due now
@@ -73,7 +77,7 @@ struct RetryArguments {
     #[arg(long, conflicts_with = "ids")]
     dry_run: bool,
     #[command(flatten)]
-    operator: OperatorFlag,
+    act: ActFlags,
     #[command(flatten)]
     filter: FilterFlags,
 }
@@ -90,35 +94,35 @@ struct CancelArguments {
     #[arg(long, value_name = "TEXT")]
     reason: String,
     #[command(flatten)]
-    operator: OperatorFlag,
+    act: ActFlags,
 }
 
 pub(crate) async fn run(arguments: Arguments, context: &Context) -> Result<(), Failure> {
+    let output = context.output;
     match arguments.command {
         DeliveriesCommand::List(arguments) => {
-            let (filter, page) = (arguments.filter.parse()?, arguments.page.parse()?);
-            list(&*context.existing_store().await?, &filter, &page, "no delivery matches", context.output).await
+            let query = arguments.filter.parse()?;
+            arguments.page.check()?;
+            let client = arguments.look.client(context).await?;
+            list(&client, &query, &arguments.page, "no delivery matches", output).await
         }
         DeliveriesCommand::Show(arguments) => {
-            let id = filter::delivery_id(&arguments.id)?;
-            view::show(&*context.existing_store().await?, id, context.output).await
+            let id = parse_id(&arguments.id, "deliveries")?;
+            show(&arguments.look.client(context).await?.delivery(id).await?, output)
+        }
+        DeliveriesCommand::Retry(arguments) if arguments.ids.is_empty() => {
+            let query = arguments.filter.parse()?;
+            action::check_retriable(&query)?;
+            retry_matching(&arguments.act.client(context).await?, &query, arguments.dry_run, output).await
         }
         DeliveriesCommand::Retry(arguments) => {
-            let operator = arguments.operator.operator()?;
-            if arguments.ids.is_empty() {
-                let filter = arguments.filter.parse()?;
-                action::check_retriable(&filter)?;
-                let store = context.existing_store().await?;
-                return retry_matching(&*store, &filter, arguments.dry_run, &operator, context.output).await;
-            }
-            let ids = filter::delivery_ids(&arguments.ids)?;
-            retry_each(&*context.existing_store().await?, &ids, &operator, context.output).await
+            let ids = parse_ids(&arguments.ids)?;
+            retry_each(&arguments.act.client(context).await?, &ids, output).await
         }
         DeliveriesCommand::Cancel(arguments) => {
-            let id = filter::delivery_id(&arguments.id)?;
-            let operator = arguments.operator.operator()?;
-            let store = context.existing_store().await?;
-            action::cancel(&*store, id, &arguments.reason, &operator, context.output).await
+            let id = parse_id(&arguments.id, "deliveries")?;
+            action::check_reason(&arguments.reason)?;
+            action::cancel(&arguments.act.client(context).await?, id, &arguments.reason, output).await
         }
     }
 }

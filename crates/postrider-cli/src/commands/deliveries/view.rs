@@ -3,53 +3,53 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use postrider::{Attempt, Delivery, DeliveryFilter, DeliveryId, DeliveryStatus, PageRequest, Store};
+use postrider::{DeliveryStatus, duration};
+use postrider_server::api::deliveries::{Attempt, Delivery, DeliveryDetail, DeliveryQuery};
+use postrider_server::api::keys::PageQuery;
 
-use crate::failure::{Exit, Failure};
+use super::filter::{PageFlags, print};
+use crate::client::Client;
+use crate::failure::Failure;
 use crate::output::{self, Cell, Output, Tone, plain};
-use postrider::duration;
 
-/// Prints one page.
+/// Prints the deliveries that match.
 pub(crate) async fn list(
-    store: &dyn Store,
-    filter: &DeliveryFilter,
-    page: &PageRequest,
+    client: &Client,
+    query: &DeliveryQuery,
+    page: &PageFlags,
     when_empty: &str,
     output: Output,
 ) -> Result<(), Failure> {
-    let page = store.deliveries(filter, page).await?;
-    let next = page.next.map(|cursor| cursor.to_string());
-    if output.json {
-        return output.document(&serde_json::json!({ "data": page.items, "next_cursor": next }));
-    }
-    if page.items.is_empty() {
-        return output.line(when_empty);
-    }
-    table(&page.items, Timestamp::now(), output)?;
-    match next {
-        Some(cursor) => output.line(format!("more: --cursor {cursor}")),
-        None => Ok(()),
-    }
+    let fetch = async |page: PageQuery| {
+        client.deliveries(&DeliveryQuery { limit: page.limit, cursor: page.cursor, ..query.clone() }).await
+    };
+    let listing = page.gather(fetch).await?;
+    print(&listing, when_empty, output, |deliveries| table(deliveries, Timestamp::now(), output))
 }
 
 /// Prints deliveries as a table.
-pub(crate) fn table(deliveries: &[Delivery], now: Timestamp, output: Output) -> Result<(), Failure> {
-    let rows = deliveries.iter().map(|delivery| {
+pub(crate) fn table<D: Clone + Into<Delivery>>(
+    deliveries: &[D],
+    now: Timestamp,
+    output: Output,
+) -> Result<(), Failure> {
+    let rows = deliveries.iter().cloned().map(|delivery| {
+        let delivery: Delivery = delivery.into();
         vec![
             delivery.id.to_string().into(),
             Cell::toned(delivery.status.as_str(), tone(delivery.status)),
-            attempts(delivery).into(),
+            attempts(&delivery).into(),
             delivery.event_type.clone().into(),
             plain(&delivery.destination_url, 60).into(),
             output::relative(delivery.created_at, now).into(),
-            whereabouts(delivery, now).into(),
+            whereabouts(&delivery, now).into(),
             delivery.error_detail.as_deref().map(|detail| plain(detail, 60)).unwrap_or_default().into(),
         ]
     });
     output.table(&["delivery", "status", "attempts", "event type", "destination", "created", "next", "error"], rows)
 }
 
-fn tone(status: DeliveryStatus) -> Tone {
+pub(crate) fn tone(status: DeliveryStatus) -> Tone {
     match status {
         DeliveryStatus::Delivered => Tone::Good,
         DeliveryStatus::Dead => Tone::Bad,
@@ -78,17 +78,12 @@ fn whereabouts(delivery: &Delivery, now: Timestamp) -> String {
 }
 
 /// Prints everything about one delivery.
-pub(crate) async fn show(store: &dyn Store, id: DeliveryId, output: Output) -> Result<(), Failure> {
-    let Some(detail) = store.delivery(id).await? else {
-        return Err(not_found(id));
-    };
+pub(crate) fn show(detail: &DeliveryDetail, output: Output) -> Result<(), Failure> {
     if output.json {
-        return output.document(&detail);
+        return output.document(detail);
     }
     let now = Timestamp::now();
-    for (name, value) in facts(&detail.delivery, now, output) {
-        output.line(format!("{name:<16}{value}"))?;
-    }
+    output.facts(&facts(&detail.delivery, now, output))?;
     if detail.attempts.is_empty() {
         return output.line("\nno attempt has been made");
     }
@@ -97,14 +92,8 @@ pub(crate) async fn show(store: &dyn Store, id: DeliveryId, output: Output) -> R
     output.table(&heading, detail.attempts.iter().map(attempt_row))
 }
 
-/// There is no such delivery.
-pub(crate) fn not_found(id: DeliveryId) -> Failure {
-    Failure::new(Exit::NotFound, "delivery_not_found", format!("there is no delivery {id}"))
-        .hint("`postrider deliveries list` prints those that there are")
-}
-
 fn facts(delivery: &Delivery, now: Timestamp, output: Output) -> Vec<(&'static str, String)> {
-    let when = |at: Timestamp| format!("{} ({})", output::instant(at), output::relative(at, now));
+    let when = |at: Timestamp| output::when(at, now);
     let mut facts = vec![
         ("delivery", delivery.id.to_string()),
         ("status", output.toned(delivery.status.as_str(), tone(delivery.status))),

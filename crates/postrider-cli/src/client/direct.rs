@@ -1,0 +1,185 @@
+//! The service straight on a database, for whoever has it at hand.
+//!
+//! Such a person is an admin of all tenants. Without `--tenant` they see everything, and act on what they name whosever it
+//! is; what they make is the default tenant's.
+
+use postrider::store::Operator;
+use postrider::{DEFAULT_TENANT, DeliveryId, EndpointId, EventId, KeyId};
+use postrider_server::api::deliveries::{
+    BulkRetried, BulkRetry, CancelRequest, Delivery, DeliveryDetail, DeliveryQuery,
+};
+use postrider_server::api::endpoints::{
+    Endpoint, EndpointPatch, EndpointQuery, EndpointWithSecret, NewEndpoint, PauseRequest, RotateRequest,
+};
+use postrider_server::api::events::{EnqueuedEvent, Event, EventRequest, EventsQuery};
+use postrider_server::api::keys::{CreatedKey, Key, NewKey, PageQuery};
+use postrider_server::api::once::OnceClaim;
+use postrider_server::api::why::Why;
+use postrider_server::api::{Listing, Problem};
+use postrider_server::service::{Caller, Service, ServiceSettings, Tenancy};
+
+use crate::config::Config;
+use crate::database::Preparation;
+use crate::failure::Failure;
+
+/// Everybody's, when it is asked for by name.
+const ALL_TENANTS: &str = "*";
+
+/// The service on a database, and who uses it.
+#[derive(Debug)]
+pub(crate) struct Direct {
+    service: Service,
+    tenant: Option<String>,
+    operator: Operator,
+}
+
+impl Direct {
+    /// Opens the configured database.
+    pub(crate) async fn open(
+        config: &Config,
+        preparation: Preparation,
+        tenant: Option<&str>,
+        operator: Operator,
+    ) -> Result<Self, Failure> {
+        let store = config.database.open(config, preparation).await?;
+        let settings = ServiceSettings {
+            admission: config.admission.clone(),
+            retry_policy: config.retry_policy.clone(),
+            ..ServiceSettings::default()
+        };
+        let tenant = tenant.map(str::to_owned);
+        Ok(Self { service: Service::new(store, settings), tenant, operator })
+    }
+
+    fn caller(&self, tenant: Tenancy) -> Caller {
+        Caller::operator(tenant, self.operator.0.clone())
+    }
+
+    /// As which to look.
+    fn looking(&self) -> Caller {
+        self.caller(match self.tenant.as_deref() {
+            None | Some(ALL_TENANTS) => Tenancy::All,
+            Some(tenant) => Tenancy::One(tenant.to_owned()),
+        })
+    }
+
+    /// As which to make something.
+    fn making(&self) -> Caller {
+        self.caller(match self.tenant.as_deref() {
+            Some(ALL_TENANTS) => Tenancy::All,
+            tenant => Tenancy::One(tenant.unwrap_or(DEFAULT_TENANT).to_owned()),
+        })
+    }
+
+    /// As which to act on a delivery: as its tenant, if that is one of those who are looked at.
+    async fn acting_on_delivery(&self, id: DeliveryId) -> Result<Caller, Problem> {
+        let _ = id;
+        Ok(self.looking())
+    }
+
+    /// As which to act on an endpoint.
+    async fn acting_on_endpoint(&self, id: EndpointId) -> Result<Caller, Problem> {
+        let endpoint = self.service.endpoint(&self.looking(), id).await?;
+        Ok(self.caller(Tenancy::One(endpoint.tenant)))
+    }
+
+    pub(super) async fn send(&self, event: EventRequest) -> Result<EnqueuedEvent, Failure> {
+        Ok(self.service.enqueue(&self.making(), event).await?)
+    }
+
+    pub(super) async fn events(&self, query: &EventsQuery) -> Result<Listing<Event>, Failure> {
+        Ok(self.service.events(&self.looking(), query).await?)
+    }
+
+    pub(super) async fn event(&self, id: EventId) -> Result<Event, Failure> {
+        Ok(self.service.event(&self.looking(), id).await?)
+    }
+
+    pub(super) async fn deliveries(&self, query: &DeliveryQuery) -> Result<Listing<Delivery>, Failure> {
+        not_there_yet()
+    }
+
+    pub(super) async fn delivery(&self, id: DeliveryId) -> Result<DeliveryDetail, Failure> {
+        not_there_yet()
+    }
+
+    pub(super) async fn retry(&self, id: DeliveryId) -> Result<DeliveryDetail, Failure> {
+        not_there_yet()
+    }
+
+    pub(super) async fn retry_matching(&self, which: &BulkRetry) -> Result<BulkRetried, Failure> {
+        not_there_yet()
+    }
+
+    pub(super) async fn cancel(&self, id: DeliveryId, reason: &CancelRequest) -> Result<DeliveryDetail, Failure> {
+        not_there_yet()
+    }
+
+    pub(super) async fn why(&self, id: DeliveryId) -> Result<Why, Failure> {
+        not_there_yet()
+    }
+
+    pub(super) async fn create_endpoint(&self, endpoint: NewEndpoint) -> Result<EndpointWithSecret, Failure> {
+        Ok(self.service.create_endpoint(&self.making(), endpoint).await?)
+    }
+
+    pub(super) async fn endpoints(&self, query: &EndpointQuery) -> Result<Listing<Endpoint>, Failure> {
+        Ok(self.service.endpoints(&self.looking(), query).await?)
+    }
+
+    pub(super) async fn endpoint(&self, id: EndpointId) -> Result<Endpoint, Failure> {
+        Ok(self.service.endpoint(&self.looking(), id).await?)
+    }
+
+    pub(super) async fn update_endpoint(&self, id: EndpointId, patch: EndpointPatch) -> Result<Endpoint, Failure> {
+        Ok(self.service.update_endpoint(&self.acting_on_endpoint(id).await?, id, patch).await?)
+    }
+
+    pub(super) async fn pause_endpoint(&self, id: EndpointId, reason: PauseRequest) -> Result<Endpoint, Failure> {
+        Ok(self.service.pause_endpoint(&self.acting_on_endpoint(id).await?, id, reason.reason.as_deref()).await?)
+    }
+
+    pub(super) async fn resume_endpoint(&self, id: EndpointId) -> Result<Endpoint, Failure> {
+        Ok(self.service.resume_endpoint(&self.acting_on_endpoint(id).await?, id).await?)
+    }
+
+    pub(super) async fn rotate_secret(
+        &self,
+        id: EndpointId,
+        how: RotateRequest,
+    ) -> Result<EndpointWithSecret, Failure> {
+        Ok(self.service.rotate_secret(&self.acting_on_endpoint(id).await?, id, &how).await?)
+    }
+
+    pub(super) async fn test_endpoint(&self, id: EndpointId) -> Result<EnqueuedEvent, Failure> {
+        Ok(self.service.test_endpoint(&self.acting_on_endpoint(id).await?, id).await?)
+    }
+
+    pub(super) async fn remove_endpoint(&self, id: EndpointId) -> Result<(), Failure> {
+        Ok(self.service.remove_endpoint(&self.acting_on_endpoint(id).await?, id).await?)
+    }
+
+    pub(super) async fn once(&self, subject: &str) -> Result<OnceClaim, Failure> {
+        not_there_yet()
+    }
+
+    pub(super) async fn reset_once(&self, subject: &str) -> Result<OnceClaim, Failure> {
+        not_there_yet()
+    }
+
+    pub(super) async fn create_key(&self, key: NewKey) -> Result<CreatedKey, Failure> {
+        not_there_yet()
+    }
+
+    pub(super) async fn keys(&self, query: &PageQuery) -> Result<Listing<Key>, Failure> {
+        not_there_yet()
+    }
+
+    pub(super) async fn revoke_key(&self, id: KeyId) -> Result<(), Failure> {
+        not_there_yet()
+    }
+}
+
+fn not_there_yet<T>() -> Result<T, Failure> {
+    Err(Failure::new(crate::failure::Exit::Failed, "not_there_yet", "this command is not there yet"))
+}
