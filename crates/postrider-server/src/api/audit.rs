@@ -12,7 +12,6 @@ pub struct AuditEntry {
     #[schema(value_type = String, example = "0190a5d2-7f3c-7c1a-9a52-3b6f0c1d2e3f")]
     pub id: Uuid,
     /// When.
-    #[schema(value_type = String, format = DateTime)]
     pub at: Timestamp,
     /// Whose thing it was done to; null for what belongs to all.
     #[schema(example = "default")]

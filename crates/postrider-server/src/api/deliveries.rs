@@ -6,17 +6,19 @@ use serde::{Deserialize, Serialize};
 use utoipa::openapi::schema::{Object, ObjectBuilder, Type};
 use utoipa::{IntoParams, ToSchema};
 
+use super::schemas;
+
 /// One event to one destination.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Delivery {
     /// Its id.
-    #[schema(value_type = String, example = "dlv_01jd8x4k2hf4xr5zt3yq7m9nbw")]
+    #[schema(schema_with = schemas::delivery_id)]
     pub id: DeliveryId,
     /// Whose it is.
     #[schema(example = "default")]
     pub tenant: String,
     /// The event it carries.
-    #[schema(value_type = String, example = "evt_01jd8x4k2hf4xr5zt3yq7m9nbw")]
+    #[schema(schema_with = schemas::event_id)]
     pub event_id: EventId,
     /// The event's type.
     #[schema(example = "invoice.paid")]
@@ -28,7 +30,7 @@ pub struct Delivery {
     #[schema(example = "https://hooks.example.com/billing")]
     pub destination_url: String,
     /// How it stands.
-    #[schema(schema_with = delivery_status)]
+    #[schema(schema_with = schemas::delivery_status)]
     pub status: DeliveryStatus,
     /// Attempts in this round; an operator's retry of a settled delivery starts a new round from 0.
     pub attempt_count: u32,
@@ -37,20 +39,16 @@ pub struct Delivery {
     /// Attempts in a row of which the worker never reported anything.
     pub abandoned_count: u32,
     /// When it is due, while it is not settled.
-    #[schema(value_type = Option<String>, format = DateTime)]
     pub next_attempt_at: Option<Timestamp>,
     /// When the last attempt ended.
-    #[schema(value_type = Option<String>, format = DateTime)]
     pub last_attempted_at: Option<Timestamp>,
     /// Why the last attempt failed, or why it is dead or cancelled.
     pub error_detail: Option<String>,
     /// The worker that has it in flight.
     pub lease_owner: Option<String>,
     /// Until when others keep off.
-    #[schema(value_type = Option<String>, format = DateTime)]
     pub lease_until: Option<Timestamp>,
     /// When it was enqueued.
-    #[schema(value_type = String, format = DateTime)]
     pub created_at: Timestamp,
 }
 
@@ -83,12 +81,11 @@ pub struct Attempt {
     /// 1-based over all rounds: what the receiver saw as `postrider-attempt`.
     pub number: u32,
     /// When it began, by the database's clock.
-    #[schema(value_type = String, format = DateTime)]
     pub started_at: Timestamp,
     /// How long it took.
     pub duration_ms: u32,
     /// What happened: the receiver answered, or why it did not.
-    #[schema(schema_with = outcome)]
+    #[schema(schema_with = schemas::outcome)]
     pub outcome: OutcomeKind,
     /// The answer's status, if there was one.
     #[schema(example = 503)]
@@ -139,7 +136,7 @@ impl From<postrider::DeliveryDetail> for DeliveryDetail {
 pub struct DeliveryQuery {
     /// Only those in this status.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[param(schema_with = delivery_status)]
+    #[param(schema_with = schemas::delivery_status)]
     pub status: Option<String>,
     /// Only those to this endpoint.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -225,18 +222,8 @@ pub struct BulkRetried {
     pub retried: u64,
 }
 
-pub(super) fn delivery_status() -> Object {
-    names(DeliveryStatus::ALL.map(DeliveryStatus::as_str))
-}
-
 fn retryable_status() -> Object {
-    names([DeliveryStatus::Dead, DeliveryStatus::Failed, DeliveryStatus::Cancelled].map(DeliveryStatus::as_str))
-}
-
-fn outcome() -> Object {
-    names(OutcomeKind::ALL.map(OutcomeKind::as_str))
-}
-
-fn names(names: impl IntoIterator<Item = &'static str>) -> Object {
+    let retryable = [DeliveryStatus::Dead, DeliveryStatus::Failed, DeliveryStatus::Cancelled];
+    let names = retryable.map(DeliveryStatus::as_str);
     ObjectBuilder::new().schema_type(Type::String).enum_values(Some(names)).build()
 }

@@ -9,6 +9,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use utoipa::openapi::schema::{Object, ObjectBuilder, Type};
 use utoipa::{IntoParams, ToSchema};
 
+use super::schemas;
+
 /// A text that opens something: it is shown to whoever asked for it, and to no log.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(transparent)]
@@ -198,7 +200,7 @@ pub struct EndpointPatch {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Endpoint {
     /// Its id.
-    #[schema(value_type = String, example = "ep_01jd8x4k2hf4xr5zt3yq7m9nbw")]
+    #[schema(schema_with = schemas::endpoint_id)]
     pub id: EndpointId,
     /// Whose it is.
     #[schema(example = "default")]
@@ -215,7 +217,6 @@ pub struct Endpoint {
     /// Why it is paused or disabled.
     pub status_reason: Option<String>,
     /// When the first of the failures in a row began that no success has ended.
-    #[schema(value_type = Option<String>, format = DateTime)]
     pub failing_since: Option<Timestamp>,
     /// How long to wait after each failure; the last delay repeats.
     #[schema(example = json!(["30s", "2m", "10m"]))]
@@ -238,14 +239,12 @@ pub struct Endpoint {
     /// For people.
     pub description: String,
     /// Until when a secret that was replaced still signs beside the new one.
-    #[schema(value_type = Option<String>, format = DateTime)]
     pub secrets_retiring_until: Option<Timestamp>,
     /// Why its settings cannot be read, if they cannot; nothing is sent to it then.
     pub trouble: Option<String>,
     /// Counts what operators changed.
     pub revision: u64,
     /// When it was registered.
-    #[schema(value_type = String, format = DateTime)]
     pub created_at: Timestamp,
 }
 

@@ -3,10 +3,10 @@
 use jiff::Timestamp;
 use postrider::{KeyId, Scope};
 use serde::{Deserialize, Serialize};
-use utoipa::openapi::schema::{Object, ObjectBuilder, Type};
 use utoipa::{IntoParams, ToSchema};
 
 use super::endpoints::{Confidential, Patched};
+use super::schemas;
 
 /// A key to be made.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -20,7 +20,7 @@ pub struct NewKey {
     #[schema(value_type = Option<String>, example = "acme")]
     pub tenant: Patched<String>,
     /// What it permits; each scope includes those before it: `read`, `write`, `admin`.
-    #[schema(schema_with = scope)]
+    #[schema(schema_with = schemas::scope)]
     pub scope: String,
 }
 
@@ -28,7 +28,7 @@ pub struct NewKey {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Key {
     /// Its id.
-    #[schema(value_type = String, example = "key_01jd8x4k2hf4xr5zt3yq7m9nbw")]
+    #[schema(schema_with = schemas::key_id)]
     pub id: KeyId,
     /// For people.
     #[schema(example = "billing service")]
@@ -37,13 +37,11 @@ pub struct Key {
     #[schema(example = "acme")]
     pub tenant: Option<String>,
     /// What it permits.
-    #[schema(schema_with = scope)]
+    #[schema(schema_with = schemas::scope)]
     pub scope: Scope,
     /// When it was made.
-    #[schema(value_type = String, format = DateTime)]
     pub created_at: Timestamp,
     /// Since when it opens nothing.
-    #[schema(value_type = Option<String>, format = DateTime)]
     pub revoked_at: Option<Timestamp>,
 }
 
@@ -83,8 +81,4 @@ pub struct PageQuery {
     /// The `next_cursor` of the page before.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cursor: Option<String>,
-}
-
-fn scope() -> Object {
-    ObjectBuilder::new().schema_type(Type::String).enum_values(Some(Scope::ALL.map(Scope::as_str))).build()
 }

@@ -5,6 +5,8 @@ use postrider::EventId;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use super::schemas;
+
 /// How a subject stands.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct OnceClaim {
@@ -25,13 +27,12 @@ pub struct OnceClaim {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct OnceWinner {
     /// Which one.
-    #[schema(value_type = String, example = "evt_01jd8x4k2hf4xr5zt3yq7m9nbw")]
+    #[schema(schema_with = schemas::event_id)]
     pub event_id: EventId,
     /// Its type.
     #[schema(example = "plan.due")]
     pub event_type: String,
     /// When.
-    #[schema(value_type = String, format = DateTime)]
     pub claimed_at: Timestamp,
 }
 

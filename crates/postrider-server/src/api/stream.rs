@@ -6,6 +6,8 @@ use serde::{Deserialize, Serialize};
 use utoipa::openapi::schema::{Object, ObjectBuilder, Type};
 use utoipa::{IntoParams, ToSchema};
 
+use super::schemas;
+
 /// Which announcements to follow.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields, default)]
@@ -38,10 +40,10 @@ pub struct Announcement {
     #[schema(schema_with = fact)]
     pub fact: String,
     /// To which delivery.
-    #[schema(value_type = String, example = "dlv_01jd8x4k2hf4xr5zt3yq7m9nbw")]
+    #[schema(schema_with = schemas::delivery_id)]
     pub delivery_id: DeliveryId,
     /// Of which event.
-    #[schema(value_type = String, example = "evt_01jd8x4k2hf4xr5zt3yq7m9nbw")]
+    #[schema(schema_with = schemas::event_id)]
     pub event_id: EventId,
     /// To which endpoint; null when the event named its own destination.
     #[schema(value_type = Option<String>, example = "ep_01jd8x4k2hf4xr5zt3yq7m9nbw")]
@@ -52,7 +54,6 @@ pub struct Announcement {
     #[schema(value_type = Object)]
     pub metadata: Metadata,
     /// When, by the database's clock.
-    #[schema(value_type = String, format = DateTime)]
     pub at: Timestamp,
 }
 

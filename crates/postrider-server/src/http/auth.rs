@@ -13,7 +13,7 @@ use crate::api::Problem;
 use crate::service::{Caller, Tenancy};
 
 /// In which a key for all tenants says which one it means.
-const TENANT: &str = "postrider-tenant";
+pub(super) const TENANT: &str = "postrider-tenant";
 
 /// Somebody who may look.
 pub(super) struct Reader(pub(super) Caller);
@@ -70,7 +70,7 @@ async fn caller(parts: &Parts, state: &AppState, needed: Scope) -> Result<Caller
     Ok(caller)
 }
 
-async fn recognised(headers: &HeaderMap, state: &AppState) -> Result<ApiKey, Problem> {
+pub(super) async fn recognised(headers: &HeaderMap, state: &AppState) -> Result<ApiKey, Problem> {
     const HINT: &str = "send `Authorization: Bearer prk_…`";
     let mut shown = headers.get_all(header::AUTHORIZATION).iter();
     let (Some(value), None) = (shown.next(), shown.next()) else {

@@ -16,7 +16,7 @@ use crate::api::{Listing, Problem, page_request};
 use settings::Draft;
 
 /// The type of the event that tries an endpoint out.
-pub const TEST_EVENT_TYPE: &str = "postrider.test";
+const TEST_EVENT_TYPE: &str = "postrider.test";
 
 /// The longest that a replaced secret may go on signing.
 const MAX_OVERLAP: Duration = Duration::from_hours(30 * 24);
@@ -96,8 +96,8 @@ impl Service {
             Some(text) => checked_overlap(text)?,
             None => self.settings().rotation_overlap,
         };
-        // Before anything else, so that somebody else's endpoint is not told from one that is not there by the time it takes.
         caller.tenant_for_write()?;
+        // Whether an older secret still signs is decided by the database's clock.
         let now = self.store().health().await?.at;
         let rotated = self
             .change(caller, id, EndpointChange::RotateSecret, |endpoint| {
@@ -214,9 +214,7 @@ pub(super) fn checked_reason(reason: &str) -> Result<&str, Problem> {
 fn secret_or_new(given: Option<&Confidential>) -> Result<Secret, Problem> {
     let Some(text) = given else { return Ok(Secret::generate()) };
     Secret::parse(text.reveal()).map_err(|invalid| {
-        Problem::new(422, "secret_invalid", invalid.to_string())
-            .about("secret")
-            .hint("leave it out, and one is made")
+        Problem::new(422, "secret_invalid", invalid.to_string()).about("secret").hint("leave it out, and one is made")
     })
 }
 

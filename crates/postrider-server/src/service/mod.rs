@@ -23,6 +23,8 @@ use crate::queue::{Queue, QueueSettings};
 use key_cache::KeyCache;
 use overview::OverviewCache;
 
+pub use stream::{Follower, Told};
+
 /// What the operations need to know beside the store.
 #[derive(Debug, Clone)]
 pub struct ServiceSettings {

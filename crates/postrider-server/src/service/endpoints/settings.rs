@@ -163,7 +163,10 @@ fn checked_timeout(text: &str) -> Result<Duration, Problem> {
         .map_err(|error| refuse("timeout_invalid", format!("the timeout `{}` is {error}", shown(text))))?;
     if !(MIN_TIMEOUT..=MAX_TIMEOUT).contains(&timeout) {
         let [timeout, min, max] = [timeout, MIN_TIMEOUT, MAX_TIMEOUT].map(duration::format);
-        return Err(refuse("timeout_out_of_range", format!("the timeout is {timeout}, it must be from {min} to {max}")));
+        return Err(refuse(
+            "timeout_out_of_range",
+            format!("the timeout is {timeout}, it must be from {min} to {max}"),
+        ));
     }
     Ok(timeout)
 }
