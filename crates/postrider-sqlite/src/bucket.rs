@@ -15,14 +15,21 @@ pub(crate) struct Bucket {
     limit: RateLimit,
     now: Micros,
     full_at: Micros,
+    is_corrected: bool,
 }
 
 impl Bucket {
     /// The bucket as it is now. No bucket is emptier than empty: a limit that was raised, or a clock that was set back,
     /// must not make an endpoint wait for longer than its bucket takes to fill.
     pub(crate) fn new(limit: RateLimit, full_at: Option<Micros>, now: Micros) -> Self {
-        let fills_in = time_for(limit.burst(), limit);
-        Self { limit, now, full_at: full_at.unwrap_or(now).clamp(now, clock::after(now, fills_in)) }
+        let empty = clock::after(now, time_for(limit.burst(), limit));
+        let full_at = full_at.unwrap_or(now).max(now);
+        Self { limit, now, full_at: full_at.min(empty), is_corrected: full_at > empty }
+    }
+
+    /// What is kept of it says that it is emptier than empty, and has to be written anew: it would stay empty otherwise.
+    pub(crate) fn is_corrected(&self) -> bool {
+        self.is_corrected
     }
 
     pub(crate) fn full_at(&self) -> Micros {
@@ -104,5 +111,8 @@ mod tests {
         let hours_ahead = Some(3_600_000_000 * 5);
         let raised = bucket("100/s", hours_ahead, 0);
         assert_eq!((raised.tokens(), raised.next_token_in()), (0, Duration::from_millis(10)));
+        assert!(raised.is_corrected());
+        let later = bucket("100/s", Some(raised.full_at()), 1_000_000);
+        assert!(later.tokens() == 10 && !later.is_corrected());
     }
 }

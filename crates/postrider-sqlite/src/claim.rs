@@ -154,7 +154,16 @@ fn open_lane(
 
 fn look_into_bucket(session: &Session, id: Uuid, limit: RateLimit) -> rusqlite::Result<Bucket> {
     let full_at = rows::find(&session.connection, sql!("bucket"), params![id])?;
-    Ok(Bucket::new(limit, full_at, session.now))
+    let bucket = Bucket::new(limit, full_at, session.now);
+    if bucket.is_corrected() {
+        keep_bucket(session, id, &bucket)?;
+    }
+    Ok(bucket)
+}
+
+fn keep_bucket(session: &Session, id: Uuid, bucket: &Bucket) -> rusqlite::Result<()> {
+    session.connection.prepare_cached(sql!("bucket_keep"))?.execute(params![id, bucket.full_at()])?;
+    Ok(())
 }
 
 /// Takes the tokens of what was taken from the lane, and says when there is one again if something waits for it.
@@ -164,8 +173,7 @@ fn pay(session: &Session, lane: &OpenLane) -> rusqlite::Result<Option<Duration>>
     };
     if lane.taken > 0 {
         bucket.take(lane.taken);
-        let mut statement = session.connection.prepare_cached(sql!("bucket_take"))?;
-        statement.execute(params![endpoint.id.as_uuid(), bucket.full_at()])?;
+        keep_bucket(session, endpoint.id.as_uuid(), &bucket)?;
     }
     if bucket.tokens() > 0 || lane.taken >= lane.free {
         return Ok(None);

@@ -35,7 +35,7 @@ impl Store for SqliteStore {
     /// behind, whatever was left of their time. The next [`recover`](Store::recover) takes their deliveries back,
     /// counts them as abandoned, and gives up those that were abandoned too often.
     async fn start_dispatching(&self, worker: &WorkerId) -> Result<DispatchGuard, StoreError> {
-        let lock = DispatchLock::take(&self.shared.path)?;
+        let lock = DispatchLock::take(&self.shared.path).await?;
         let end = |session: &mut Session| settle::end_left_behind(session);
         let ended = self.write("end the leases of an earlier process", end).await?;
         if ended > 0 {

@@ -10,6 +10,16 @@ use postrider_sqlite::testing::TestDatabase;
 
 /// Statements that do read a whole table, and why they may.
 const MAY_SCAN: &[(&str, &str)] = &[
+    // Few keys, and a diagnosis may take a while.
+    ("create_key.sql", "SCAN postrider_api_keys"),
+    ("diagnose_endpoints.sql", "SCAN postrider_endpoints"),
+    // Newest first, with a limit; a tenant's own are found by their index.
+    ("audit.sql", "SCAN postrider_audit"),
+    ("endpoints.sql", "SCAN postrider_endpoints"),
+    ("events.sql", "SCAN e USING INDEX sqlite_autoindex_postrider_events_1"),
+    // By an index of the removed ones.
+    ("retain_endpoints.sql", "SCAN postrider_endpoints USING INDEX postrider_endpoints_removed"),
+    ("sweep_endpoints.sql", "SCAN postrider_endpoints USING INDEX postrider_endpoints_removed"),
     // As many rows as there are deliveries in flight.
     ("recover.sql", "SCAN postrider_leases"),
     ("recover_left_behind.sql", "SCAN postrider_leases"),
@@ -83,6 +93,29 @@ async fn filters_are_served_by_their_indexes() {
     ] {
         let plan = plan(&connection, &listing.replace("{conditions}", conditions));
         assert!(plan[0].contains(index), "{conditions}: {plan:#?}");
+    }
+}
+
+#[tokio::test]
+async fn what_a_server_lists_is_served_by_its_indexes() {
+    let database = TestDatabase::create().await;
+    let connection = Connection::open(database.path()).unwrap();
+    for (name, conditions, index) in [
+        ("events", "true and e.tenant = :tenant", "postrider_events_by_tenant (tenant=?)"),
+        ("events", "true and e.tenant = :tenant and e.id < :after", "postrider_events_by_tenant (tenant=? AND id<?)"),
+        ("events", "true and e.created_at >= :since and e.id >= :first", "sqlite_autoindex_postrider_events_1 (id>?)"),
+        ("endpoints", "true and tenant = :tenant and id < :after", "postrider_endpoints_by_tenant (tenant=? AND id<?)"),
+        ("audit", "true and tenant = :tenant and id < :after", "postrider_audit_by_tenant (tenant=? AND id<?)"),
+        ("once", "", "SEARCH postrider_once USING PRIMARY KEY (tenant=? AND subject=?)"),
+        ("retain_once", "", "SEARCH postrider_once USING PRIMARY KEY (tenant=? AND subject=? AND generation=?)"),
+        ("key_of_digest", "", "sqlite_autoindex_postrider_api_keys_2 (digest=?)"),
+        ("sweep_deliveries", "", "postrider_deliveries_by_endpoint (endpoint_id=? AND id<?)"),
+        ("overview_last_minute", "", "USING INTEGER PRIMARY KEY (rowid>?)"),
+    ] {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("sql/{name}.sql"));
+        let plan = plan(&connection, &std::fs::read_to_string(path).unwrap().replace("{conditions}", conditions));
+        assert!(plan[0].contains(index), "{name} where {conditions}: {plan:#?}");
+        assert!(!plan.iter().any(|line| line.contains("TEMP B-TREE")), "{name} where {conditions}: {plan:#?}");
     }
 }
 

@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use jiff::Timestamp;
-use postrider::{DeliveryId, EnqueueError, Enqueued, NewEvent, Store, StoreError};
+use postrider::{DeliveryId, EndpointId, EnqueueError, Enqueued, NewEvent, Store, StoreError};
 use postrider_conformance::flights::admission;
-use postrider_conformance::{Ending, Places, Subject};
+use postrider_conformance::{Ending, Places, Subject, keyring};
 use postrider_sqlite::SqliteStore;
-use postrider_sqlite::testing::{self, TestDatabase};
+use postrider_sqlite::testing::TestDatabase;
 use rusqlite::Connection;
 use uuid::Uuid;
 
@@ -23,7 +23,7 @@ pub(crate) struct SqliteSubject {
 
 pub(crate) async fn open() -> SqliteSubject {
     let database = TestDatabase::create().await;
-    let other = SqliteStore::open(database.path()).unwrap().with_keyring(testing::keyring());
+    let other = SqliteStore::open(database.path()).unwrap().with_keyring(keyring());
     let raw = std::sync::Mutex::new(Connection::open(database.path()).unwrap());
     SqliteSubject { other, raw, database }
 }
@@ -43,7 +43,7 @@ impl From<StoreError> for Undone {
 #[async_trait]
 impl Subject for SqliteSubject {
     fn store(&self) -> Arc<dyn Store> {
-        Arc::new(self.database.store().clone().with_admission(admission()))
+        Arc::new(self.database.store().clone().with_admission(admission()).with_keyring(keyring()))
     }
 
     fn other(&self) -> Arc<dyn Store> {
@@ -94,6 +94,21 @@ impl Subject for SqliteSubject {
             announcements: count("announcements"),
             idempotency_keys: count("idempotency_keys"),
         }
+    }
+
+    async fn stored_settings(&self, id: EndpointId) -> String {
+        let raw = self.raw.lock().unwrap();
+        let query = "select settings from postrider_endpoints where id = ?1";
+        raw.query_row(query, [id.as_uuid()], |row| row.get(0)).unwrap()
+    }
+
+    async fn overwrite_settings(&self, id: EndpointId, text: &str) {
+        let raw = self.raw.lock().unwrap();
+        // A damage does not ask whether it is JSON.
+        raw.pragma_update(None, "ignore_check_constraints", true).unwrap();
+        let change = "update postrider_endpoints set settings = ?2 where id = ?1";
+        assert_eq!(raw.execute(change, (id.as_uuid(), text)).unwrap(), 1);
+        raw.pragma_update(None, "ignore_check_constraints", false).unwrap();
     }
 }
 
