@@ -69,13 +69,12 @@ impl Database {
                     store.migrate().await?;
                 }
                 let keyring = sqlite_keyring(path, config, &store, preparation).await?;
-                let _ = keyring;
-                Ok(Arc::new(store))
+                Ok(Arc::new(store.with_keyring(keyring)))
             }
             Self::Postgres(url) => {
                 let keyring = Keyring::new(config.secret_keys.clone());
                 let store = connect_postgres(url).await?.with_admission(config.admission.clone());
-                let _ = keyring;
+                let store = store.with_keyring(keyring);
                 if preparation == Preparation::Migrate {
                     store.migrate().await?;
                 } else {
@@ -104,6 +103,33 @@ impl Database {
     }
 }
 
+/// A database as it is, for whoever only wants to know.
+pub(crate) struct Inspected {
+    pub(crate) store: Arc<dyn Store>,
+    /// Migrations that it lacks.
+    pub(crate) missing: Vec<String>,
+}
+
+impl Database {
+    /// Opens it as it is. An SQLite file must be there.
+    pub(crate) async fn inspect(&self, config: &Config) -> Result<Inspected, Failure> {
+        Ok(match self {
+            Self::Sqlite(path) => {
+                must_exist(path)?;
+                let store = open_sqlite(path)?;
+                let missing = store.pending_migrations().await?;
+                let keyring = sqlite_keyring(path, config, &store, Preparation::Existing).await?;
+                Inspected { store: Arc::new(store.with_keyring(keyring)), missing }
+            }
+            Self::Postgres(url) => {
+                let store = connect_postgres(url).await?.with_keyring(Keyring::new(config.secret_keys.clone()));
+                let missing = store.pending_migrations().await?;
+                Inspected { store: Arc::new(store), missing }
+            }
+        })
+    }
+}
+
 /// The key that is configured, or else the one beside the file, which is made with it.
 async fn sqlite_keyring(
     path: &Path,
@@ -118,7 +144,8 @@ async fn sqlite_keyring(
     match secret_key::read(&file)? {
         Some(keyring) => Ok(keyring),
         None if preparation == Preparation::Existing => Ok(Keyring::default()),
-        None if secret_key::has_secrets(keyless).await? => Err(secret_key::lost(&file)),
+        // Every endpoint has a secret.
+        None if !secret_key::endpoints(keyless).await?.is_empty() => Err(secret_key::lost(&file)),
         None => secret_key::create(&file),
     }
 }

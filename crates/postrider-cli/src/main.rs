@@ -15,6 +15,7 @@ mod logging;
 mod operator;
 mod output;
 mod payload;
+mod process;
 mod receiver;
 mod secret_key;
 mod signals;

@@ -25,6 +25,7 @@ const MAX_BODY_BYTES: usize = 16 << 20;
 #[derive(Debug, Clone)]
 pub(crate) struct Arrival {
     pub(crate) at: Timestamp,
+    pub(crate) path: String,
     pub(crate) event_type: Option<String>,
     pub(crate) event_id: Option<String>,
     pub(crate) delivery_id: Option<String>,
@@ -129,7 +130,7 @@ async fn receive(
         Ok(body) => body.to_bytes(),
         Err(_) => return answer(StatusCode::PAYLOAD_TOO_LARGE),
     };
-    let arrival = behaviour.judge(&head.headers, body);
+    let arrival = behaviour.judge(head.uri.path(), &head.headers, body);
     let status = arrival.status;
     // Told before it is answered, so that a sender that gives up during the delay is seen too.
     let _ = arrivals.send(arrival).await;
@@ -144,7 +145,7 @@ fn answer(status: StatusCode) -> Response<Full<Bytes>> {
 }
 
 impl Behaviour {
-    fn judge(&self, headers: &HeaderMap, body: Bytes) -> Arrival {
+    fn judge(&self, path: &str, headers: &HeaderMap, body: Bytes) -> Arrival {
         let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
         let at = Timestamp::now();
         let verification = self.verify(headers, &body, at);
@@ -154,6 +155,7 @@ impl Behaviour {
         };
         let mut arrival = Arrival {
             at,
+            path: path.to_owned(),
             event_type: text("postrider-event-type")
                 .or_else(|| prefixed(postrider::signature::HeaderPrefix::event_type)),
             event_id: text(WEBHOOK_ID.as_str()).or_else(|| prefixed(postrider::signature::HeaderPrefix::event_id)),

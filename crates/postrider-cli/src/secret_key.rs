@@ -6,12 +6,11 @@
 use std::io::{ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 
-use postrider::store::{Store, StoreError, StoreErrorCode};
-use postrider::{Cursor, EndpointFilter, Keyring, PageRequest, SecretKey};
+use postrider::{Endpoint, EndpointFilter, Keyring, PageRequest, SecretKey, Store, StoreError};
 
 use crate::failure::{Exit, Failure};
 
-/// How many endpoints are looked at before the keys are taken to fit.
+/// How many endpoints are looked at: ten thousand, which takes a second or two.
 const MOST_PAGES: usize = 40;
 
 /// The key file of an SQLite database.
@@ -19,6 +18,20 @@ pub(crate) fn file_beside(database: &Path) -> PathBuf {
     let mut name = database.as_os_str().to_owned();
     name.push(".key");
     name.into()
+}
+
+/// Whether others than its owner can read a file.
+pub(crate) fn is_open_to_others(path: &Path) -> bool {
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt as _;
+        std::fs::metadata(path).is_ok_and(|file| file.permissions().mode() & 0o077 != 0)
+    }
+    #[cfg(not(unix))]
+    {
+        let _ = path;
+        false
+    }
 }
 
 /// The keys in a file; none if there is no such file.
@@ -74,29 +87,38 @@ pub(crate) fn create(path: &Path) -> Result<Keyring, Failure> {
     read(path)?.ok_or_else(gone)
 }
 
-/// Refuses keys that do not open the secrets of the registered endpoints.
-pub(crate) async fn must_fit(store: &dyn Store) -> Result<(), StoreError> {
+/// Refuses keys that do not open the secrets of the registered endpoints. Trouble of another kind is one endpoint's, and
+/// keeps nobody else from being delivered to.
+pub(crate) async fn must_fit(store: &dyn Store) -> Result<(), Failure> {
+    let mut closed = Vec::new();
+    let mut why = None;
+    for endpoint in endpoints(store).await? {
+        if let Some(trouble) = endpoint.trouble.filter(|trouble| trouble.starts_with("secret_key_")) {
+            closed.push(endpoint.id.to_string());
+            why.get_or_insert(trouble);
+        }
+    }
+    let Some(why) = why else { return Ok(()) };
+    let (count, first) = (closed.len(), &closed[0]);
+    let message = format!("secret_key does not open the secrets of {count} endpoints, such as {first}: {why}");
+    Err(Failure::new(Exit::Refused, "secret_key_wrong", message)
+        .hint("set secret_key to the key that this database was used with; several keys are separated by commas"))
+}
+
+/// The registered endpoints, as many as are looked at.
+pub(crate) async fn endpoints(store: &dyn Store) -> Result<Vec<Endpoint>, StoreError> {
+    let mut all = Vec::new();
     let mut cursor = None;
     for _ in 0..MOST_PAGES {
-        cursor = store.endpoints(&EndpointFilter::default(), &page(PageRequest::MAX_LIMIT, cursor)).await?.next;
+        let page = PageRequest::new(PageRequest::MAX_LIMIT, cursor).expect("the largest page is a page");
+        let page = store.endpoints(&EndpointFilter::default(), &page).await?;
+        all.extend(page.items);
+        cursor = page.next;
         if cursor.is_none() {
             break;
         }
     }
-    Ok(())
-}
-
-fn page(limit: u32, cursor: Option<Cursor>) -> PageRequest {
-    PageRequest::new(limit, cursor).expect("the limit is within its range")
-}
-
-/// Whether the store has secrets that no key opens, where there is no key at all.
-pub(crate) async fn has_secrets(keyless: &dyn Store) -> Result<bool, StoreError> {
-    match keyless.endpoints(&EndpointFilter::default(), &page(1, None)).await {
-        Ok(endpoints) => Ok(!endpoints.items.is_empty()),
-        Err(error) if error.code == StoreErrorCode::SecretKey => Ok(true),
-        Err(error) => Err(error),
-    }
+    Ok(all)
 }
 
 /// The key file is gone, and the database needs it.

@@ -19,7 +19,7 @@ lease), overridden by flags (--lease). Durations are texts such as 500ms, 30s, 2
 lists are arrays in the file and comma-separated elsewhere.
 
 secret_key may be several keys: the first encrypts, all of them decrypt. To rotate it, put a new one
-before the old one everywhere, and remove the old one when `postrider doctor` says that nothing needs it.
+before the old one everywhere, run `postrider migrate --reseal`, and then remove the old one.
 
 Examples:
   postrider config

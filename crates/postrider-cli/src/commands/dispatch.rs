@@ -6,17 +6,22 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use postrider::dispatcher::{InvalidDispatcher, Totals};
 use postrider::{Dispatcher, Store, WorkerId, duration};
+use postrider_server::Service;
 use serde::Serialize;
 
 use crate::commands::Context;
-use crate::config::Config;
+use crate::config::{Config, Key};
 use crate::database::Preparation;
 use crate::failure::{Exit, Failure};
-use crate::flags::{DestinationFlags, DispatcherFlags, RetryFlags, SignatureFlags, SigningSecretFlag};
+use crate::flags::{DestinationFlags, DispatcherFlags, RetryFlags, SignatureFlags, SigningSecretFlag, UpkeepFlags};
 use crate::logging;
-use crate::signals::{self, Signals};
+use crate::output::Output;
+use crate::process::{self, Process};
+use crate::signals::Signals;
 
 const EXAMPLES: &str = "\
+With --listen it answers /healthz, /readyz and /metrics there.
+
 It runs until SIGINT or SIGTERM, then claims nothing new, waits for the attempts under way (at most
 --drain-timeout), and exits with 0. A second signal ends it at once.
 
@@ -39,6 +44,11 @@ pub(crate) struct Arguments {
     /// Apply missing migrations first, also on Postgres
     #[arg(long)]
     migrate: bool,
+    /// Answer `/healthz`, `/readyz` and `/metrics` on this address; port 0 takes a free one [default: nowhere]
+    #[arg(long, value_name = "ADDRESS")]
+    listen: Option<String>,
+    #[command(flatten)]
+    upkeep: UpkeepFlags,
     #[command(flatten)]
     dispatcher: DispatcherFlags,
     #[command(flatten)]
@@ -52,7 +62,10 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) async fn run(arguments: Arguments, context: &Context) -> Result<(), Failure> {
+    let listen = arguments.listen.iter().map(|address| (Key::Listen, address.clone())).collect();
     let flags = [
+        listen,
+        arguments.upkeep.flags(),
         arguments.dispatcher.flags(),
         arguments.retries.flags(),
         arguments.destinations.flags(),
@@ -60,27 +73,36 @@ pub(crate) async fn run(arguments: Arguments, context: &Context) -> Result<(), F
         arguments.signing_secret.flags(),
     ];
     let config = context.config(flags.concat())?;
-    let mut signals = Signals::catch()?;
+    let signals = Signals::catch()?;
     logging::start(&config)?;
+    // The key of the configuration is the server's address; a dispatcher beside it must not want the same one.
+    let bound = if arguments.listen.is_some() { Some(process::bind(config.listen).await?) } else { None };
     let preparation = if arguments.migrate { Preparation::Migrate } else { Preparation::Create };
-    let store = config.database.open(&config, preparation).await?;
+    let store = config.database.open_for_work(&config, preparation).await?;
     let dispatcher = build(Arc::clone(&store), &config)?;
     tell_start(&config, &dispatcher);
+    let server = bound.map(|(listener, url)| {
+        tracing::info!(url, "{url}/healthz, /readyz and /metrics are answered");
+        let service = Service::new(Arc::clone(&store), process::service_settings(&config));
+        (process::operations(service, &config, &dispatcher), listener)
+    });
 
     let until_idle = arguments.until_idle && config.dispatch_enabled;
-    let idle_store = Arc::clone(&store);
-    let totals = dispatcher.run(async move {
-        tokio::select! {
-            signal = signals.next() => tracing::info!("{signal}: stopping"),
-            () = idle(&*idle_store, config.poll_interval), if until_idle => tracing::info!("idle: stopping"),
+    let done = async {
+        if until_idle {
+            idle(&*store, config.poll_interval).await;
+        } else {
+            std::future::pending().await
         }
-        tokio::spawn(async move {
-            let signal = signals.next().await;
-            signals::exit_at_once(signal)
-        });
-    });
-    let report = Report::from(totals.await?);
-    if context.output.json { context.output.document(&report) } else { context.output.line(report.sentence()) }
+    };
+    let ended = Process { dispatcher: Some(dispatcher), server }.run(signals, done).await?;
+    conclude(ended.totals.unwrap_or_default(), context.output)
+}
+
+/// Tells what a dispatcher did.
+pub(crate) fn conclude(totals: Totals, output: Output) -> Result<(), Failure> {
+    let report = Report::from(totals);
+    if output.json { output.document(&report) } else { output.line(report.sentence()) }
 }
 
 /// The dispatcher that the configuration describes.
@@ -100,6 +122,8 @@ pub(crate) fn build(store: Arc<dyn Store>, config: &Config) -> Result<Dispatcher
         .kept_response_bytes(config.kept_response_bytes)
         .drain_timeout(config.drain_timeout)
         .max_abandoned(config.max_abandoned)
+        .disable_after(config.disable_after)
+        .retention(config.retention)
         .enabled(config.dispatch_enabled);
     dispatcher.build().map_err(|error| match error {
         InvalidDispatcher::Transport(error) => Failure::new(Exit::Failed, "transport_failed", error.to_string()),
@@ -107,7 +131,7 @@ pub(crate) fn build(store: Arc<dyn Store>, config: &Config) -> Result<Dispatcher
     })
 }
 
-fn tell_start(config: &Config, dispatcher: &Dispatcher) {
+pub(crate) fn tell_start(config: &Config, dispatcher: &Dispatcher) {
     tracing::info!(
         worker_id = %dispatcher.worker_id(),
         "dispatching from {}, lease {} (renewed every {}), at most {} in flight and {} per destination, timeout {}, {} attempts",
@@ -120,7 +144,7 @@ fn tell_start(config: &Config, dispatcher: &Dispatcher) {
         config.retry_policy.max_attempts(),
     );
     if config.signing_secrets.is_empty() {
-        tracing::warn!("no signing_secret is set: deliveries to bare URLs cannot be signed, and will fail");
+        tracing::info!("no signing_secret is set: only registered endpoints can be delivered to");
     }
 }
 

@@ -1,15 +1,19 @@
 //! `postrider migrate`: the database's schema.
 
 use clap::Args;
+use postrider::store::{EndpointChange, Operator};
 
 use crate::commands::Context;
-use crate::config::Flags;
-use crate::database::{self, Database};
+use crate::config::{Config, Flags};
+use crate::database::{self, Database, Preparation};
 use crate::failure::{Exit, Failure};
+use crate::operator::OperatorFlag;
+use crate::secret_key;
 
 const EXAMPLES: &str = "\
 Examples:
   postrider migrate --database postgres://postrider@db.internal/app
+  POSTRIDER_SECRET_KEY=$NEW,$OLD postrider migrate --reseal
   postrider migrate --check || echo 'run postrider migrate before the new version starts'
 
 Exit codes:
@@ -26,6 +30,11 @@ pub(crate) struct Arguments {
     /// Change nothing; exit with 1 if a migration is missing
     #[arg(long)]
     check: bool,
+    /// Also encrypt the secrets of all endpoints anew with the first `secret_key`, so that older ones can be removed
+    #[arg(long, conflicts_with = "check")]
+    reseal: bool,
+    #[command(flatten)]
+    operator: OperatorFlag,
 }
 
 pub(crate) async fn run(arguments: Arguments, context: &Context) -> Result<(), Failure> {
@@ -47,13 +56,33 @@ pub(crate) async fn run(arguments: Arguments, context: &Context) -> Result<(), F
     if arguments.check {
         return check(&names, database, context);
     }
+    let resealed = if arguments.reseal { Some(reseal(&config, &arguments.operator.operator()?).await?) } else { None };
     if context.output.json {
-        return context.output.document(&serde_json::json!({ "applied": names }));
+        let mut document = serde_json::json!({ "applied": names });
+        if let Some(count) = resealed {
+            document["resealed"] = count.into();
+        }
+        return context.output.document(&document);
     }
     for name in &names {
         context.output.line(format!("applied {name}"))?;
     }
+    if let Some(count) = resealed {
+        context.output.line(format!("encrypted the secrets of {count} endpoints with the first secret_key"))?;
+    }
     context.output.line(format!("{database} is current"))
+}
+
+/// Writes every endpoint as it is, which encrypts its secrets with the first key. Whoever changes one at the same time
+/// has encrypted it too.
+async fn reseal(config: &Config, operator: &Operator) -> Result<u64, Failure> {
+    let store = config.database.open_for_work(config, Preparation::Create).await?;
+    let mut count = 0;
+    for endpoint in secret_key::endpoints(&*store).await? {
+        let written = store.replace_endpoint(&endpoint, EndpointChange::Reseal, operator).await?;
+        count += u64::from(written.is_some());
+    }
+    Ok(count)
 }
 
 fn check(missing: &[String], database: &Database, context: &Context) -> Result<(), Failure> {

@@ -81,7 +81,7 @@ pub(crate) async fn run(cli: Cli) -> Result<(), Failure> {
         Command::Migrate(arguments) => migrate::run(arguments, context).await,
         Command::Config(arguments) => config::run(&arguments, context),
         Command::Doctor(arguments) => doctor::run(arguments, context).await,
-        Command::Openapi(arguments) => openapi::run(arguments, context).await,
+        Command::Openapi(arguments) => openapi::run(&arguments, context),
         Command::Completions(arguments) => completions::run(&arguments, context),
     }
 }

@@ -3,12 +3,19 @@
 use clap::Args;
 
 use crate::commands::Context;
-use crate::failure::{Exit, Failure};
+use crate::failure::Failure;
 
-/// Print the OpenAPI document of the HTTP API
+const EXAMPLES: &str = "\
+A running server has the same document at /openapi.json, and a readable form of it at /docs.
+
+Examples:
+  postrider openapi > openapi.json";
+
+/// Print the `OpenAPI` document of the HTTP API, as JSON
 #[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {}
 
-pub(crate) async fn run(_arguments: Arguments, _context: &Context) -> Result<(), Failure> {
-    Err(Failure::new(Exit::Failed, "not_there_yet", "this command is not there yet"))
+pub(crate) fn run(_arguments: &Arguments, context: &Context) -> Result<(), Failure> {
+    context.output.document(&postrider_server::openapi())
 }

@@ -120,7 +120,7 @@ impl Key {
         Some(match self {
             Self::Database => "sqlite://postrider.db",
             Self::Listen => "127.0.0.1:8400",
-            Self::Lease | Self::DrainTimeout | Self::RequestTimeout => "30s",
+            Self::Lease | Self::DrainTimeout => "30s",
             Self::PollInterval => "1s",
             Self::MaxInFlight => "512",
             Self::MaxInFlightPerDestination => "64",
@@ -136,7 +136,8 @@ impl Key {
             Self::Signature => "standard",
             Self::Retention => "30d",
             Self::DisableAfter => "5d",
-            Self::MaxConnections => "10000",
+            Self::MaxConnections => "4096",
+            Self::RequestTimeout => "60s",
             Self::MaxAbandoned => "10",
             Self::DispatchEnabled => "true",
             Self::WorkerId
