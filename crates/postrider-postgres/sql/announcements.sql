@@ -2,7 +2,7 @@
 -- bounds, from which the reader tells when a gap can no longer be filled. It is one statement, so that rows and bounds
 -- are of the same snapshot.
 --
--- The topic and the metadata are the event's; retention keeps them aside for the young announcements of what it removes.
+-- Tenant, topic and metadata are the event's; retention keeps them aside for the young announcements of what it removes.
 with bounds as materialized (
   select pg_snapshot_xmin(s)::text::bigint as oldest_running, pg_snapshot_xmax(s)::text::bigint as next_transaction
   from pg_current_snapshot() s
@@ -15,7 +15,8 @@ select b.oldest_running, b.next_transaction, told.*
 from bounds b
 left join (
   select f.position, f.fact, f.delivery_id, f.event_id, f.endpoint_id, f.attempt_count, f.at,
-         coalesce(e.topic, x.topic) as topic, coalesce(e.metadata, x.metadata) as metadata
+         coalesce(e.tenant, x.tenant) as tenant, coalesce(e.topic, x.topic) as topic,
+         coalesce(e.metadata, x.metadata) as metadata
   from (select f.* from found f order by f.position limit $3::int) f
   left join postrider.events e on e.id = f.event_id
   left join postrider.removed_events x on x.event_id = f.event_id

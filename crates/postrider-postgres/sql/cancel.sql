@@ -22,13 +22,15 @@ with clock as materialized (
   set status = 'cancelled', next_attempt_at = null, error_detail = $3
   from (select id from unleased union all select id from unscheduled union all select id from unreadied) x
   where d.id = x.id
-  returning d.id, d.event_id, d.endpoint_id, d.attempt_count
+  returning d.id, d.tenant, d.event_id, d.endpoint_id, d.attempt_count
+), kept as (
+  insert into postrider.cancelled (delivery_id) select m.id from moved m on conflict do nothing
 ), announced as (
   insert into postrider.announcements (fact, delivery_id, event_id, endpoint_id, attempt_count, at)
   select 'delivery.cancelled', m.id, m.event_id, m.endpoint_id, m.attempt_count, c.at from moved m, clock c
 ), audited as (
-  insert into postrider.audit (id, at, operator, action, subject, reason)
-  select postrider.new_id(), c.at, $4, 'delivery.cancel', m.id, $3 from moved m, clock c
+  insert into postrider.audit (id, at, tenant, operator, action, subject, reason)
+  select postrider.new_id(), c.at, m.tenant, $4, 'delivery.cancel', m.id::text, $3 from moved m, clock c
 ), notified as (
   select pg_notify('postrider_announced', '')
   where exists (select from moved)

@@ -7,6 +7,8 @@
 --
 -- What the announcements of a removed event need of it is kept aside while they may be young. When that was is known for
 -- attempts; a cancellation leaves no time on its delivery, so it counts as of now.
+--
+-- Generations of subjects that are over go as well, and removed endpoints of which no delivery is left.
 with cutoff as materialized (
   select coalesce($1::timestamptz, statement_timestamp()) - $2::bigint * interval '1 microsecond' as at
 ), old as materialized (
@@ -33,12 +35,14 @@ with cutoff as materialized (
   delete from postrider.attempts a using doomed d where a.delivery_id = d.id
 ), undelivered as (
   delete from postrider.deliveries x using doomed d where x.id = d.id
+), unlisted as (
+  delete from postrider.cancelled x using doomed d where x.delivery_id = d.id
 ), removed as (
   delete from postrider.events e using removable r where e.id = r.id
-  returning e.id, e.topic, e.metadata
+  returning e.id, e.tenant, e.topic, e.metadata
 ), remembered as (
-  insert into postrider.removed_events (event_id, topic, metadata, last_announced_at)
-  select r.id, r.topic, r.metadata, last.at
+  insert into postrider.removed_events (event_id, tenant, topic, metadata, last_announced_at)
+  select r.id, r.tenant, r.topic, r.metadata, last.at
   from removed r
   join (
     select l.event_id,
@@ -59,8 +63,22 @@ with cutoff as materialized (
     select a.position
     from (select a.position, a.at from postrider.announcements a order by a.position limit $4::bigint * 10) a
     where a.at < (select c.at from cutoff c)))
+), past as (
+  delete from postrider.past_generations
+  where ctid = any (array (
+    select g.ctid from postrider.past_generations g
+    where g.ended_at < (select c.at from cutoff c)
+    order by g.ended_at limit $4::bigint * 10 for update skip locked))
+), endpoints_done as (
+  delete from postrider.endpoints
+  where id = any (array (
+    select e.id from postrider.endpoints e
+    where e.status = 'removed' and e.removed_at < (select c.at from cutoff c)
+      and not exists (select from postrider.deliveries d where d.endpoint_id = e.id)
+    order by e.id limit $4::int for update skip locked))
 )
 select (select count(*) from old) as looked_at,
        (select o.id from old o order by o.id desc limit 1) as last,
        (select count(*) from removable) as events,
-       (select count(*) from doomed) as deliveries
+       (select count(*) from doomed) as deliveries,
+       exists (select from postrider.endpoints e where e.status = 'removed') as any_removed

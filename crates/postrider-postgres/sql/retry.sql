@@ -18,6 +18,8 @@ with clock as materialized (
 ), uncancelled as materialized (
   select d.id from wanted w join postrider.deliveries d on d.id = w.id
   where d.status = 'cancelled' order by d.id for update of d
+), unlisted as (
+  delete from postrider.cancelled x using uncancelled u where x.delivery_id = u.id
 ), moved as (
   update postrider.deliveries d
   set status = case when d.status = 'failed' then 'failed' else 'pending' end,
@@ -28,14 +30,14 @@ with clock as materialized (
       next_attempt_at = c.at
   from (select id from dug_up union all select id from unscheduled union all select id from uncancelled) x, clock c
   where d.id = x.id
-  returning d.id, d.lane
+  returning d.id, d.tenant, d.lane
 ), made_ready as (
   insert into postrider.ready (lane, delivery_id)
   select m.lane, m.id from moved m order by m.id
   returning delivery_id
 ), audited as (
-  insert into postrider.audit (id, at, operator, action, subject)
-  select postrider.new_id(), c.at, $3, 'delivery.retry', m.id from (select * from moved order by id) m, clock c
+  insert into postrider.audit (id, at, tenant, operator, action, subject)
+  select postrider.new_id(), c.at, m.tenant, $3, 'delivery.retry', m.id::text from (select * from moved order by id) m, clock c
 ), notified as (
   select pg_notify('postrider_ready', '')
   where exists (select from made_ready)

@@ -9,8 +9,8 @@ from (
   select d.* from postrider.scheduled s join postrider.deliveries d on d.id = s.delivery_id
   where coalesce($2::text, 'failed') = 'failed' and d.status = 'failed'
   union all
-  select d.* from postrider.deliveries d
-  where coalesce($2::text, 'cancelled') = 'cancelled' and d.status = 'cancelled'
+  select d.* from postrider.cancelled x join postrider.deliveries d on d.id = x.delivery_id
+  where coalesce($2::text, 'cancelled') = 'cancelled'
 ) d
 where ($1::text is null or d.tenant = $1)
   and ($3::uuid is null or d.endpoint_id = $3)

@@ -3,13 +3,14 @@
 //! These statements have optional filters, so they are planned for the values at hand, in a read-only transaction that
 //! says so; the dispatcher's statements are planned once for all values (see [`crate::PostgresStore::connect`]).
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use bytes::Bytes;
 use postrider::store::Overview;
 use postrider::{
-    Attempt, Delivery, DeliveryDetail, DeliveryFilter, DeliveryId, DeliveryStatus, EndpointId, Event, EventDelivery,
-    EventId, Metadata, Page, PageRequest,
+    Attempt, Cursor, Delivery, DeliveryDetail, DeliveryFilter, DeliveryId, DeliveryStatus, EndpointId, Event, EventDelivery,
+    EventFilter, EventId, Metadata, Page, PageRequest,
 };
 use sqlx::postgres::{PgArguments, PgRow, Postgres};
 use sqlx::query::Query;
@@ -43,7 +44,7 @@ pub(crate) fn filtered<'q>(statement: &'static str, filter: &'q DeliveryFilter) 
 }
 
 impl PostgresStore {
-    async fn reading(&self) -> Result<Transaction<'static, Postgres>> {
+    pub(crate) async fn reading(&self) -> Result<Transaction<'static, Postgres>> {
         self.pool().begin_with(READ_ONE_SNAPSHOT).await.map_err(store_error("reading"))
     }
 
@@ -117,16 +118,47 @@ impl PostgresStore {
             return Ok(None);
         };
         let deliveries = deliveries.iter().map(event_delivery).collect::<Result<_>>()?;
-        Ok(Some(Event {
-            id,
-            tenant: row.value("tenant")?,
-            event_type: row.value("type")?,
-            payload: Bytes::from(row.value::<Vec<u8>>("payload")?),
-            metadata: metadata(&row)?,
-            topic: row.value("topic")?,
-            created_at: row.instant("created_at")?,
-            deliveries,
-        }))
+        Ok(Some(event(&row, deliveries)?))
+    }
+
+    pub(crate) async fn browse_events(
+        &self,
+        filter: &EventFilter,
+        page: &PageRequest,
+        max_bytes: usize,
+    ) -> Result<Page<Event>> {
+        let failed = || store_error("listing events");
+        let mut transaction = self.reading().await?;
+        let rows = sqlx::query(include_str!("../sql/events_page.sql"))
+            .bind(filter.tenant.as_deref())
+            .bind(filter.event_type.as_deref())
+            .bind(filter.since.map(instant))
+            .bind(filter.until.map(instant))
+            .bind(page.cursor().map(|cursor| cursor.0))
+            .bind(int(page.limit() + 1))
+            .bind(self.is_frozen())
+            .bind(i64::try_from(max_bytes).unwrap_or(i64::MAX))
+            .fetch_all(&mut *transaction)
+            .await
+            .map_err(failed())?;
+        let rows_of_page = &rows[..rows.len().min(page.limit() as usize)];
+        let ids = rows_of_page.iter().map(|row| row.value("id")).collect::<Result<Vec<Uuid>>>()?;
+        let parts = sqlx::query(include_str!("../sql/events_deliveries.sql"))
+            .bind(&ids)
+            .fetch_all(&mut *transaction)
+            .await
+            .map_err(failed())?;
+        transaction.commit().await.map_err(failed())?;
+        let mut deliveries = HashMap::<Uuid, Vec<EventDelivery>>::new();
+        for part in &parts {
+            deliveries.entry(part.value("event_id")?).or_default().push(event_delivery(part)?);
+        }
+        let read = |(row, id)| event(row, deliveries.remove(id).unwrap_or_default());
+        let items = rows_of_page.iter().zip(&ids).map(read).collect::<Result<Vec<_>>>()?;
+        // There is more when more was found than fits, for its number or for its size.
+        let found = rows.first().map_or(Ok(0), |row| count(row.value("found")?))?;
+        let next = ids.last().filter(|_| found > items.len() as u64).map(|id| Cursor(*id));
+        Ok(Page { items, next })
     }
 
     pub(crate) async fn count_places(&self, tenant: Option<&str>) -> Result<Overview> {
@@ -161,6 +193,19 @@ pub(crate) fn metadata(row: &PgRow) -> Result<Metadata> {
     let metadata: Result<Json<Metadata>, _> = row.try_get("metadata");
     // The driver's message could quote what it could not read.
     metadata.map(|json| json.0).map_err(|_| damaged("an event's metadata", "it is not a JSON object"))
+}
+
+fn event(row: &PgRow, deliveries: Vec<EventDelivery>) -> Result<Event> {
+    Ok(Event {
+        id: EventId::from_uuid(row.value("id")?),
+        tenant: row.value("tenant")?,
+        event_type: row.value("type")?,
+        payload: Bytes::from(row.value::<Vec<u8>>("payload")?),
+        metadata: metadata(row)?,
+        topic: row.value("topic")?,
+        created_at: row.instant("created_at")?,
+        deliveries,
+    })
 }
 
 fn delivery(row: &PgRow) -> Result<Delivery> {

@@ -79,8 +79,8 @@ impl PostgresStore {
                 endpoint: None,
             });
         }
-        let endpoints = match self.endpoints_of(&endpoint_of).await {
-            Ok(endpoints) => endpoints,
+        let found = match self.endpoints_of(&endpoint_of).await {
+            Ok(found) => found,
             Err(error) => {
                 // Nobody will hear of these leases, so they are given back at once rather than left to expire.
                 let leases: Vec<Lease> = claims.iter().map(|claim| claim.lease).collect();
@@ -89,7 +89,10 @@ impl PostgresStore {
             }
         };
         for (claim, endpoint) in claims.iter_mut().zip(&endpoint_of) {
-            claim.endpoint = endpoint.and_then(|id| endpoints.get(&id).cloned());
+            claim.endpoint = endpoint.map(|id| {
+                let endpoint = found.get(&id).cloned();
+                endpoint.unwrap_or_else(|| Arc::new(endpoints::removed(id, &claim.tenant, &claim.destination_url)))
+            });
         }
         // A claim that went all the way round and still had slots left has seen everything. One that filled its slots
         // goes on one lane further next time, so that the odd ones of an uneven division go round as well.
@@ -109,7 +112,7 @@ impl PostgresStore {
         if wanted.is_empty() {
             return Ok(HashMap::new());
         }
-        let found = endpoints::read(self.pool(), &wanted).await?;
+        let found = self.read_endpoints(&wanted).await?;
         Ok(found.into_iter().map(|endpoint| (EndpointId::as_uuid(&endpoint.id), Arc::new(endpoint))).collect())
     }
 }

@@ -1,63 +1,134 @@
 //! Endpoints: registered receivers.
+//!
+//! What is kept of an endpoint's settings is one text in which secrets are sealed. If it cannot be read, the endpoint says
+//! so instead of failing whatever it is part of: a claim takes deliveries of many endpoints.
 
-use postrider::store::Operator;
-use postrider::{Endpoint, EndpointId, EndpointSettings, EndpointStatus, EventTypePattern, NewEndpoint};
-use sqlx::PgPool;
+use postrider::store::{EndpointChange, Operator};
+use postrider::{
+    Endpoint, EndpointFilter, EndpointId, EndpointSettings, EndpointStatus, EventTypePattern, Keyring, KeyringError,
+    NewEndpoint, Page, PageRequest, RateLimit, StoreError, StoreErrorCode,
+};
 use sqlx::postgres::PgRow;
 use uuid::Uuid;
 
+use crate::browse::READ_ANYTHING;
 use crate::error::{Result, damaged, store_error};
-use crate::values::{Columns as _, int, text};
+use crate::operate::page_of;
+use crate::values::{Columns as _, count, generation, int, signed, text};
 use crate::{PostgresStore, lent};
 
-/// The endpoints with these ids.
-pub(crate) async fn read(pool: &PgPool, ids: &[Uuid]) -> Result<Vec<Endpoint>> {
-    let query = sqlx::query(include_str!("../sql/endpoints.sql")).bind(ids);
-    let rows = lent::rows(pool, "reading endpoints", query).await?;
-    rows.iter().map(endpoint).collect()
-}
-
-fn endpoint(row: &PgRow) -> Result<Endpoint> {
-    let patterns: Vec<String> = row.value("event_types")?;
-    let event_types = patterns.into_iter().map(EventTypePattern::try_from).collect::<Result<_, _>>();
-    Ok(Endpoint {
-        id: EndpointId::from_uuid(row.value("id")?),
-        tenant: row.value("tenant")?,
-        url: row.value("url")?,
-        event_types: event_types.map_err(|error| damaged("an endpoint's event types", error))?,
-        status: row.value::<&str>("status")?.parse().map_err(|error| damaged("an endpoint's status", error))?,
-        status_reason: row.value("status_reason")?,
-        // The reason is not passed on: it could quote a secret.
-        settings: EndpointSettings::from_stored(
-            row.value("settings")?,
-            &crate::keyring_for_now(),
-            &row.value::<String>("tenant")?,
-        )
-        .map_err(|_| damaged("an endpoint's settings", "they are not what this version writes"))?,
-        trouble: None,
-        revision: 0,
-        failing_since: None,
-        created_at: row.instant("created_at")?,
-    })
-}
+/// How many of an endpoint's deliveries its removal cancels at once; the rest is left to retention.
+const CANCELLED_AT_REMOVAL: u32 = 1000;
 
 impl PostgresStore {
-    pub(crate) async fn insert_endpoint(&self, new: NewEndpoint) -> Result<Endpoint> {
+    /// The endpoints with these ids that are not removed.
+    pub(crate) async fn read_endpoints(&self, ids: &[Uuid]) -> Result<Vec<Endpoint>> {
+        let query = sqlx::query(include_str!("../sql/endpoints.sql")).bind(ids);
+        let rows = lent::rows(self.pool(), "reading endpoints", query).await?;
+        rows.iter().map(|row| endpoint(row, &self.keyring)).collect()
+    }
+
+    pub(crate) async fn insert_endpoint(&self, new: NewEndpoint, operator: &Operator) -> Result<Endpoint> {
+        let stored = self.sealed(&new.settings, &new.tenant)?;
+        let rate = new.settings.rate_limit;
         let row = sqlx::query(include_str!("../sql/create_endpoint.sql"))
             .bind(self.now())
             .bind(text(&new.tenant))
             .bind(new.url.as_str())
             .bind(new.event_types.iter().map(EventTypePattern::as_str).collect::<Vec<_>>())
-            .bind(new.settings.to_stored(&crate::keyring_for_now(), &new.tenant).expect("there is a key"))
+            .bind(stored)
             .bind(new.settings.max_in_flight.map(|max| int(max.get())))
+            .bind(rate.map(RateLimit::per_second))
+            .bind(rate.map(RateLimit::burst))
+            .bind(text(&operator.0))
             .fetch_one(self.pool())
             .await
             .map_err(store_error("registering an endpoint"))?;
-        endpoint(&row)
+        endpoint(&row, &self.keyring)
     }
 
     pub(crate) async fn read_endpoint(&self, id: EndpointId) -> Result<Option<Endpoint>> {
-        Ok(read(self.pool(), &[id.as_uuid()]).await?.pop())
+        Ok(self.read_endpoints(&[id.as_uuid()]).await?.pop())
+    }
+
+    pub(crate) async fn endpoints_page(&self, filter: &EndpointFilter, page: &PageRequest) -> Result<Page<Endpoint>> {
+        let failed = || store_error("listing endpoints");
+        let mut transaction = self.reading().await?;
+        let rows = sqlx::query(include_str!("../sql/endpoints_page.sql"))
+            .bind(filter.tenant.as_deref().map(text))
+            .bind(filter.status.map(EndpointStatus::as_str))
+            .bind(page.cursor().map(|cursor| cursor.0))
+            .bind(int(page.limit() + 1))
+            .fetch_all(&mut *transaction)
+            .await
+            .map_err(failed())?;
+        transaction.commit().await.map_err(failed())?;
+        let items = rows.iter().map(|row| endpoint(row, &self.keyring)).collect::<Result<Vec<_>>>()?;
+        Ok(page_of(items, page, |endpoint| endpoint.id.as_uuid()))
+    }
+
+    pub(crate) async fn write_endpoint(
+        &self,
+        new: &Endpoint,
+        change: EndpointChange,
+        operator: &Operator,
+    ) -> Result<Option<Endpoint>> {
+        if let (Some(trouble), EndpointChange::Reseal) = (&new.trouble, change) {
+            // What could not be opened would be sealed as nothing.
+            let message = format!("the secrets of {} cannot be encrypted anew: {trouble}", new.id);
+            return Err(StoreError::new(StoreErrorCode::SecretKey, message));
+        }
+        let stored = self.sealed(&new.settings, &new.tenant)?;
+        let rate = new.settings.rate_limit;
+        let row = sqlx::query(include_str!("../sql/replace_endpoint.sql"))
+            .bind(self.now())
+            .bind(new.id.as_uuid())
+            .bind(signed(new.revision))
+            .bind(text(&new.url))
+            .bind(new.event_types.iter().map(EventTypePattern::as_str).collect::<Vec<_>>())
+            .bind(stored)
+            .bind(new.settings.max_in_flight.map(|max| int(max.get())))
+            .bind(rate.map(RateLimit::per_second))
+            .bind(rate.map(RateLimit::burst))
+            .bind(text(&operator.0))
+            .bind(change.action())
+            .fetch_optional(self.pool())
+            .await
+            .map_err(store_error("changing an endpoint"))?;
+        row.map(|row| endpoint(&row, &self.keyring)).transpose()
+    }
+
+    pub(crate) async fn mark_endpoint_removed(&self, id: EndpointId, operator: &Operator) -> Result<bool> {
+        let row = sqlx::query(include_str!("../sql/remove_endpoint.sql"))
+            .bind(self.now())
+            .bind(id.as_uuid())
+            .bind(text(&operator.0))
+            .fetch_one(self.pool())
+            .await
+            .map_err(store_error("removing an endpoint"))?;
+        let found = row.value("found")?;
+        if found {
+            // It is removed already. That some of its deliveries are not cancelled yet is no reason to say otherwise.
+            if let Err(error) = self.cancel_removed(Some(id), CANCELLED_AT_REMOVAL).await {
+                tracing::warn!(code = %error.code, "deliveries of a removed endpoint wait to be cancelled: {error}");
+            }
+        }
+        Ok(found)
+    }
+
+    /// Cancels up to `limit` deliveries that wait for a removed endpoint: this one, or any.
+    pub(crate) async fn cancel_removed(&self, id: Option<EndpointId>, limit: u32) -> Result<u64> {
+        let failed = || store_error("cancelling deliveries of a removed endpoint");
+        let mut transaction = self.pool().begin_with(READ_ANYTHING).await.map_err(failed())?;
+        let row = sqlx::query(include_str!("../sql/cancel_removed.sql"))
+            .bind(self.now())
+            .bind(id.map(|id| id.as_uuid()))
+            .bind(int(limit))
+            .fetch_one(&mut *transaction)
+            .await
+            .map_err(failed())?;
+        transaction.commit().await.map_err(failed())?;
+        count(row.value("cancelled")?)
     }
 
     pub(crate) async fn write_endpoint_status(
@@ -84,4 +155,57 @@ impl PostgresStore {
             .map_err(store_error("changing an endpoint's status"))?;
         row.value("found")
     }
+
+    /// The text that is kept of an endpoint's settings.
+    fn sealed(&self, settings: &EndpointSettings, tenant: &str) -> Result<String> {
+        settings.to_stored(&self.keyring, tenant).map_err(|error| match error {
+            KeyringError::NoKey => StoreError::new(
+                StoreErrorCode::SecretKey,
+                "an endpoint's secrets are kept encrypted, and no secret_key is set; set one of 32 bytes in base64, such as \
+                 `openssl rand -base64 32` prints, the same for every process on this database",
+            ),
+            error => StoreError::new(StoreErrorCode::SecretKey, error.to_string()),
+        })
+    }
+}
+
+/// What stands in for the endpoint of a delivery that is not there any more: nothing may be sent to it.
+pub(crate) fn removed(id: Uuid, tenant: &str, url: &str) -> Endpoint {
+    Endpoint {
+        id: EndpointId::from_uuid(id),
+        tenant: tenant.to_owned(),
+        url: url.to_owned(),
+        event_types: Vec::new(),
+        status: EndpointStatus::Disabled,
+        status_reason: None,
+        settings: EndpointSettings::default(),
+        trouble: Some("endpoint_removed: the endpoint was removed".to_owned()),
+        revision: 0,
+        failing_since: None,
+        created_at: jiff::Timestamp::UNIX_EPOCH,
+    }
+}
+
+fn endpoint(row: &PgRow, keyring: &Keyring) -> Result<Endpoint> {
+    let tenant: String = row.value("tenant")?;
+    let patterns: Vec<String> = row.value("event_types")?;
+    // The reason does not repeat what could not be read.
+    let (settings, trouble) = match EndpointSettings::from_stored(row.value("settings")?, keyring, &tenant) {
+        Ok(settings) => (settings, None),
+        Err(error) => (EndpointSettings::default(), Some(error.to_string())),
+    };
+    Ok(Endpoint {
+        id: EndpointId::from_uuid(row.value("id")?),
+        tenant,
+        url: row.value("url")?,
+        // A pattern that is not understood was written by a newer program, and matters to enqueues only.
+        event_types: patterns.into_iter().filter_map(|pattern| pattern.parse().ok()).collect(),
+        status: row.value::<&str>("status")?.parse().map_err(|error| damaged("an endpoint's status", error))?,
+        status_reason: row.value("status_reason")?,
+        settings,
+        trouble,
+        revision: generation(row.value("revision")?)?,
+        failing_since: row.maybe_instant("failing_since")?,
+        created_at: row.instant("created_at")?,
+    })
 }

@@ -110,7 +110,7 @@ fn next_place(after: &FeedPlace, seen: &[i64], read_up_to: Option<i64>, bounds: 
 fn announcement(row: &PgRow, position: i64) -> Result<Announcement> {
     Ok(Announcement {
         position,
-        tenant: String::new(),
+        tenant: row.value("tenant")?,
         topic: row.value("topic")?,
         fact: row.value::<&str>("fact")?.parse().map_err(|error| damaged("an announcement", error))?,
         delivery_id: DeliveryId::from_uuid(row.value("delivery_id")?),

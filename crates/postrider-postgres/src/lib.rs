@@ -5,7 +5,7 @@
 //!
 //! # How it is made
 //!
-//! A delivery is in exactly one place, and each place is a table (`migrations/0001_places.sql`). Each method of
+//! A delivery is in exactly one place, and each place is a table (`migrations/`). Each method of
 //! [`postrider::Store`] is one statement wherever that is possible, in a file of its own under `sql/` that opens with why
 //! it is shaped so. One statement is one round trip, one snapshot and one transaction: nothing is left half done, and
 //! no connection is left in an open transaction when a caller gives up waiting.
@@ -16,6 +16,7 @@
 //! busy the others are), and one that listens for wake-ups and exists only once somebody waits. What a dispatcher asks is
 //! answered within a deadline, also over a connection that went dead without a word.
 
+mod batch;
 mod browse;
 mod claim;
 mod endpoints;
@@ -23,8 +24,11 @@ mod enqueue;
 mod error;
 mod feed;
 mod floors;
+mod health;
+mod keys;
 mod lent;
 mod migrate;
+mod once;
 mod operate;
 mod settle;
 mod store;
@@ -35,11 +39,12 @@ mod values;
 mod wake;
 
 use std::fmt;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use postrider::{Admission, StoreError, StoreErrorCode};
+use postrider::{Admission, Keyring, StoreError, StoreErrorCode};
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{ConnectOptions as _, Connection as _, PgPool};
 
@@ -66,6 +71,7 @@ use crate::wake::Wake;
 pub struct PostgresStore {
     shared: Arc<Shared>,
     admission: Arc<Admission>,
+    keyring: Arc<Keyring>,
 }
 
 struct Shared {
@@ -74,6 +80,8 @@ struct Shared {
     wake: Wake,
     floors: Floors,
     frozen_clock: RwLock<Option<Timestamp>>,
+    /// Whether the schema was found to be the one that this program knows.
+    is_schema_known: AtomicBool,
 }
 
 impl fmt::Debug for PostgresStore {
@@ -123,14 +131,29 @@ impl PostgresStore {
     fn on(pool: PgPool, options: &PgConnectOptions) -> Self {
         let heartbeats = Heartbeats::new(options.clone());
         let wake = Wake::new(pool_of(1).idle_timeout(None).max_lifetime(None).connect_lazy_with(options.clone()));
-        let shared = Shared { pool, heartbeats, wake, floors: Floors::default(), frozen_clock: RwLock::new(None) };
-        Self { shared: Arc::new(shared), admission: Arc::new(Admission::default()) }
+        let shared = Shared {
+            pool,
+            heartbeats,
+            wake,
+            floors: Floors::default(),
+            frozen_clock: RwLock::new(None),
+            is_schema_known: AtomicBool::new(false),
+        };
+        Self { shared: Arc::new(shared), admission: Arc::default(), keyring: Arc::default() }
     }
 
     /// The same store, which admits events by these rules.
     #[must_use]
     pub fn with_admission(mut self, admission: Admission) -> Self {
         self.admission = Arc::new(admission);
+        self
+    }
+
+    /// The same store, which encrypts the secrets of endpoints with these keys. Without any, an endpoint that has secrets
+    /// cannot be written, and none of those that were can be sent to.
+    #[must_use]
+    pub fn with_keyring(mut self, keyring: Keyring) -> Self {
+        self.keyring = Arc::new(keyring);
         self
     }
 
@@ -170,10 +193,6 @@ impl PostgresStore {
         let frozen = *self.shared.frozen_clock.read().unwrap_or_else(PoisonError::into_inner);
         frozen.map(values::instant)
     }
-}
-
-fn keyring_for_now() -> postrider::Keyring {
-    postrider::Keyring::new(postrider::SecretKey::parse("AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="))
 }
 
 /// Statements on the queues are planned once and for all values, and never by a scan of a table that happened to be

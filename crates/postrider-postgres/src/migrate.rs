@@ -19,8 +19,10 @@ pub(crate) struct Migration {
     pub(crate) sql: &'static str,
 }
 
-pub(crate) const MIGRATIONS: &[Migration] =
-    &[Migration { version: 1, name: "places", sql: include_str!("../migrations/0001_places.sql") }];
+pub(crate) const MIGRATIONS: &[Migration] = &[
+    Migration { version: 1, name: "places", sql: include_str!("../migrations/0001_places.sql") },
+    Migration { version: 2, name: "server", sql: include_str!("../migrations/0002_server.sql") },
+];
 
 impl Migration {
     /// Names it as its file is named.
@@ -64,6 +66,11 @@ pub(crate) async fn pending(pool: &PgPool) -> Result<Vec<String>> {
     let mut connection = pool.acquire().await.map_err(store_error("reading migrations"))?;
     let applied = if recorded(&mut connection).await? { applied(&mut connection).await? } else { Applied::new() };
     Ok(missing(&applied)?.iter().map(Migration::label).collect())
+}
+
+/// Whether a database with exactly these migrations has all that this program knows, and none that it does not.
+pub(crate) fn are_known(versions: &[i32]) -> bool {
+    versions.iter().copied().eq(MIGRATIONS.iter().map(|migration| migration.version))
 }
 
 /// Whether the database has a record of migrations at all.

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use postrider::store::{Action, AuditEntry, Forbidden, Operator, Retained};
 use postrider::{
-    Cursor, DeliveryFilter, DeliveryId, DeliveryStatus, EndpointId, EventId, Page, PageRequest, StoreError,
+    Cursor, DeliveryFilter, DeliveryId, DeliveryStatus, EndpointId, EventId, KeyId, Page, PageRequest, StoreError,
     StoreErrorCode,
 };
 use sqlx::PgConnection;
@@ -126,26 +126,25 @@ impl PostgresStore {
         }))
     }
 
-    pub(crate) async fn audit_page(&self, page: &PageRequest) -> Result<Page<AuditEntry>> {
+    pub(crate) async fn audit_page(&self, tenant: Option<&str>, page: &PageRequest) -> Result<Page<AuditEntry>> {
+        let failed = || store_error("reading the audit trail");
+        let mut transaction = self.reading().await?;
         let rows = sqlx::query(include_str!("../sql/audit.sql"))
             .bind(page.cursor().map(|cursor| cursor.0))
             .bind(int(page.limit() + 1))
-            .fetch_all(self.pool())
+            .bind(tenant.map(text))
+            .fetch_all(&mut *transaction)
             .await
-            .map_err(store_error("reading the audit trail"))?;
+            .map_err(failed())?;
+        transaction.commit().await.map_err(failed())?;
         let mut items = Vec::with_capacity(rows.len());
         for row in &rows {
             let action: String = row.value("action")?;
-            let subject: Uuid = row.value("subject")?;
-            let subject = if action.starts_with("endpoint.") {
-                EndpointId::from_uuid(subject).to_string()
-            } else {
-                DeliveryId::from_uuid(subject).to_string()
-            };
+            let subject = subject_of(&action, row.value("subject")?);
             items.push(AuditEntry {
                 id: row.value("id")?,
                 at: row.instant("at")?,
-                tenant: None,
+                tenant: row.value("tenant")?,
                 operator: row.value("operator")?,
                 action,
                 subject,
@@ -172,12 +171,24 @@ impl PostgresStore {
         let looked_at = count(row.value("looked_at")?)?;
         let last: Option<Uuid> = row.value("last")?;
         let next = last.filter(|_| looked_at > 0 && looked_at >= u64::from(limit)).map(EventId::from_uuid);
+        let cancelled = if row.value("any_removed")? { self.cancel_removed(None, limit).await? } else { 0 };
         Ok(Retained {
             events: count(row.value("events")?)?,
             deliveries: count(row.value("deliveries")?)?,
-            cancelled: 0,
+            cancelled,
             next,
         })
+    }
+}
+
+/// What was acted on, as people know it: rows keep the UUID of what has one.
+fn subject_of(action: &str, kept: String) -> String {
+    let Ok(id) = Uuid::try_parse(&kept) else { return kept };
+    match action.split_once('.') {
+        Some(("delivery", _)) => DeliveryId::from_uuid(id).to_string(),
+        Some(("endpoint", _)) => EndpointId::from_uuid(id).to_string(),
+        Some(("key", _)) => KeyId::from_uuid(id).to_string(),
+        _ => kept,
     }
 }
 

@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use postrider::store::{
-    Action, Announced, AuditEntry, ClaimRequest, Claimed, DispatchGuard, FeedPlace, Operator, Overview, Promoted,
-    Recovered, Retained, Settle, Settlement,
+    Action, Announced, AuditEntry, ClaimRequest, Claimed, DispatchGuard, EndpointChange, FeedPlace, Finding, Health,
+    Operator, Overview, Promoted, Recovered, Retained, Settle, Settlement,
 };
 use postrider::{
-    Delivery, DeliveryDetail, DeliveryFilter, DeliveryId, Endpoint, EndpointId, EndpointStatus, EnqueueError, Enqueued,
-    Event, EventId, Lease, NewEndpoint, NewEvent, Page, PageRequest, Store, WorkerId,
+    ApiKey, Delivery, DeliveryDetail, DeliveryFilter, DeliveryId, Endpoint, EndpointFilter, EndpointId, EndpointStatus,
+    EnqueueError, Enqueued, Event, EventFilter, EventId, KeyDigest, KeyId, Lease, NewApiKey, NewEndpoint, NewEvent,
+    OnceClaim, Page, PageRequest, Store, WorkerId,
 };
 
 use crate::PostgresStore;
@@ -20,6 +21,10 @@ use crate::wake::Channel;
 impl Store for PostgresStore {
     async fn enqueue(&self, events: Vec<NewEvent>) -> Result<Vec<Enqueued>, EnqueueError> {
         self.enqueue_all(events).await
+    }
+
+    async fn enqueue_each(&self, events: Vec<NewEvent>) -> Result<Vec<Result<Enqueued, EnqueueError>>> {
+        self.enqueue_apart(events).await
     }
 
     /// Any number of processes may dispatch from one database, so there is nothing to lock; a schema that this program
@@ -81,6 +86,10 @@ impl Store for PostgresStore {
         self.count(filter).await
     }
 
+    async fn events(&self, filter: &EventFilter, page: &PageRequest, max_bytes: usize) -> Result<Page<Event>> {
+        self.browse_events(filter, page, max_bytes).await
+    }
+
     async fn event(&self, id: EventId) -> Result<Option<Event>> {
         self.read_event(id).await
     }
@@ -89,12 +98,37 @@ impl Store for PostgresStore {
         self.count_places(tenant).await
     }
 
-    async fn create_endpoint(&self, endpoint: NewEndpoint, _operator: &Operator) -> Result<Endpoint> {
-        self.insert_endpoint(endpoint).await
+    async fn once(&self, tenant: &str, subject: &str) -> Result<Option<OnceClaim>> {
+        self.read_once(tenant, subject).await
+    }
+
+    async fn reset_once(&self, tenant: &str, subject: &str, operator: &Operator) -> Result<u64> {
+        self.begin_next_generation(tenant, subject, operator).await
+    }
+
+    async fn create_endpoint(&self, endpoint: NewEndpoint, operator: &Operator) -> Result<Endpoint> {
+        self.insert_endpoint(endpoint, operator).await
     }
 
     async fn endpoint(&self, id: EndpointId) -> Result<Option<Endpoint>> {
         self.read_endpoint(id).await
+    }
+
+    async fn endpoints(&self, filter: &EndpointFilter, page: &PageRequest) -> Result<Page<Endpoint>> {
+        self.endpoints_page(filter, page).await
+    }
+
+    async fn replace_endpoint(
+        &self,
+        endpoint: &Endpoint,
+        change: EndpointChange,
+        operator: &Operator,
+    ) -> Result<Option<Endpoint>> {
+        self.write_endpoint(endpoint, change, operator).await
+    }
+
+    async fn remove_endpoint(&self, id: EndpointId, operator: &Operator) -> Result<bool> {
+        self.mark_endpoint_removed(id, operator).await
     }
 
     async fn set_endpoint_status(
@@ -119,8 +153,32 @@ impl Store for PostgresStore {
         self.shared.wake.wait(self.pool(), Channel::Announced, timeout).await;
     }
 
-    async fn audit(&self, _tenant: Option<&str>, page: &PageRequest) -> Result<Page<AuditEntry>> {
-        self.audit_page(page).await
+    async fn create_key(&self, key: NewApiKey, operator: &Operator) -> Result<Option<ApiKey>> {
+        self.insert_key(&key, operator).await
+    }
+
+    async fn keys(&self, tenant: Option<&str>, page: &PageRequest) -> Result<Page<ApiKey>> {
+        self.keys_page(tenant, page).await
+    }
+
+    async fn key_of_digest(&self, digest: &KeyDigest) -> Result<Option<ApiKey>> {
+        self.read_key(digest).await
+    }
+
+    async fn revoke_key(&self, id: KeyId, tenant: Option<&str>, operator: &Operator) -> Result<bool> {
+        self.mark_key_revoked(id, tenant, operator).await
+    }
+
+    async fn audit(&self, tenant: Option<&str>, page: &PageRequest) -> Result<Page<AuditEntry>> {
+        self.audit_page(tenant, page).await
+    }
+
+    async fn health(&self) -> Result<Health> {
+        self.look_at_health().await
+    }
+
+    async fn diagnose(&self) -> Result<Vec<Finding>> {
+        Ok(Vec::new())
     }
 
     async fn retain(&self, older_than: Duration, after: Option<EventId>, limit: u32) -> Result<Retained> {

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use postrider::{Keyring, SecretKey};
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{AssertSqlSafe, ConnectOptions, Executor};
 
@@ -16,6 +17,7 @@ pub struct TestDatabase {
     server: PgConnectOptions,
     name: String,
     url: String,
+    keyring: Keyring,
     store: PostgresStore,
 }
 
@@ -54,13 +56,19 @@ impl TestDatabase {
             .unwrap_or_else(|error| panic!("cannot create a test database: {error}"));
         let options = server.clone().database(&name);
         let url = options.to_url_lossy().to_string();
-        let store = PostgresStore::with_options(options);
-        Self { server, name, url, store }
+        let keyring = Keyring::new([SecretKey::generate()]);
+        let store = PostgresStore::with_options(options).with_keyring(keyring.clone());
+        Self { server, name, url, keyring, store }
     }
 
     /// Where it is.
     pub fn url(&self) -> &str {
         &self.url
+    }
+
+    /// The keys of its store, for others on the same database.
+    pub fn keyring(&self) -> Keyring {
+        self.keyring.clone()
     }
 
     /// The store on it; the same one each time. Another process is played by `PostgresStore::connect(database.url())`.

@@ -32,6 +32,16 @@ pub(crate) fn int(number: u32) -> i32 {
     i32::try_from(number).unwrap_or(i32::MAX)
 }
 
+/// A generation or revision, as statements take them.
+pub(crate) fn signed(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+/// A generation or revision, as the database keeps it.
+pub(crate) fn generation(number: i64) -> Result<u64> {
+    u64::try_from(number).map_err(|error| damaged("a generation", error))
+}
+
 /// Postgres keeps no NUL in a text. Nothing that reaches the store should have one; one that does must not stop the
 /// whole batch it is in.
 pub(crate) fn text(text: &str) -> String {

@@ -21,7 +21,7 @@ pub(crate) struct PostgresSubject {
 
 pub(crate) async fn open() -> PostgresSubject {
     let database = TestDatabase::create().await;
-    let other = PostgresStore::connect(database.url()).await.unwrap();
+    let other = PostgresStore::connect(database.url()).await.unwrap().with_keyring(database.keyring());
     PostgresSubject { database, other }
 }
 

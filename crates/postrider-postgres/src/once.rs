@@ -1,0 +1,73 @@
+//! Once-only claims: how a subject stands, and the next generation. Claiming is part of enqueueing.
+
+use postrider::store::Operator;
+use postrider::{EventId, OnceClaim, OnceWinner, StoreError};
+use sqlx::PgConnection;
+use uuid::Uuid;
+
+use crate::PostgresStore;
+use crate::error::{Result, damaged, store_error};
+use crate::values::{Columns as _, generation, text};
+
+impl PostgresStore {
+    pub(crate) async fn read_once(&self, tenant: &str, subject: &str) -> Result<Option<OnceClaim>> {
+        let row = sqlx::query(include_str!("../sql/once_standing.sql"))
+            .bind([text(tenant)])
+            .bind([text(subject)])
+            .fetch_optional(self.pool())
+            .await
+            .map_err(store_error("reading a once-only claim"))?;
+        let Some(row) = row else { return Ok(None) };
+        let winner = match row.value::<Option<Uuid>>("event_id")? {
+            Some(id) => Some(OnceWinner {
+                event_id: EventId::from_uuid(id),
+                event_type: row.value("event_type")?,
+                claimed_at: row.instant("claimed_at")?,
+            }),
+            None => None,
+        };
+        Ok(Some(OnceClaim {
+            tenant: row.value("tenant")?,
+            subject: row.value("subject")?,
+            generation: generation(row.value("generation")?)?,
+            winner,
+        }))
+    }
+
+    pub(crate) async fn begin_next_generation(&self, tenant: &str, subject: &str, operator: &Operator) -> Result<u64> {
+        let failed = || store_error("resetting a once-only claim");
+        let mut transaction = self.pool().begin().await.map_err(failed())?;
+        let generation = self.reset_once_in(&mut transaction, tenant, subject, operator).await?;
+        transaction.commit().await.map_err(failed())?;
+        Ok(generation)
+    }
+
+    /// Begins the next generation of a subject in the caller's transaction, and returns it. Whoever claims the subject
+    /// meanwhile waits for that transaction to end. Audited.
+    pub async fn reset_once_in(
+        &self,
+        connection: &mut PgConnection,
+        tenant: &str,
+        subject: &str,
+        operator: &Operator,
+    ) -> Result<u64, StoreError> {
+        let failed = || store_error("resetting a once-only claim");
+        let (tenant, subject) = (text(tenant), text(subject));
+        sqlx::query(include_str!("../sql/reset_once_hold.sql"))
+            .bind(&tenant)
+            .bind(&subject)
+            .execute(&mut *connection)
+            .await
+            .map_err(failed())?;
+        let row = sqlx::query(include_str!("../sql/reset_once.sql"))
+            .bind(self.now())
+            .bind(&tenant)
+            .bind(&subject)
+            .bind(text(&operator.0))
+            .fetch_optional(connection)
+            .await
+            .map_err(failed())?;
+        let row = row.ok_or_else(|| damaged("a once-only claim", "it vanished while it was held"))?;
+        generation(row.value("generation")?)
+    }
+}
