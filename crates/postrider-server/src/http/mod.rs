@@ -19,7 +19,6 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::middleware::from_fn_with_state;
-use bytes::Bytes;
 use postrider::Monitor;
 use tokio::sync::{Semaphore, watch};
 use utoipa::openapi::OpenApi;
@@ -39,8 +38,6 @@ struct Shared {
     monitor: Option<Monitor>,
     draining: watch::Receiver<bool>,
     requests: Semaphore,
-    /// The API's description, as JSON.
-    document: Bytes,
 }
 
 impl AppState {
@@ -51,8 +48,7 @@ impl AppState {
         draining: watch::Receiver<bool>,
     ) -> Self {
         let requests = Semaphore::new(config.max_requests);
-        let document = serde_json::to_vec(&openapi()).expect("the document is plain data").into();
-        Self(Arc::new(Shared { service, config, monitor, draining, requests, document }))
+        Self(Arc::new(Shared { service, config, monitor, draining, requests }))
     }
 
     pub(crate) fn service(&self) -> &Service {

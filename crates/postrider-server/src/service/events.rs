@@ -8,7 +8,7 @@ use crate::api::events::{EnqueuedBatch, EnqueuedEvent, Event, EventDelivery, Eve
 use crate::api::{Listing, Problem, page_request};
 
 /// A batch has at most this many events.
-pub const MOST_PER_BATCH: usize = 1_000;
+const MOST_PER_BATCH: usize = 1_000;
 
 /// A page of events ends when its payloads come to this.
 const PAGE_BYTES: usize = 4 * 1024 * 1024;

@@ -21,7 +21,7 @@ const BESIDE_PAYLOAD_BYTES: usize = 64 * 1024;
 const BATCH_BYTES: usize = 32 * 1024 * 1024;
 
 pub(super) fn routes() -> OpenApiRouter<AppState> {
-    OpenApiRouter::new().routes(routes!(enqueue, events)).routes(routes!(enqueue_batch)).routes(routes!(event))
+    OpenApiRouter::new().routes(routes!(enqueue, list)).routes(routes!(enqueue_batch)).routes(routes!(show))
 }
 
 /// Enqueue an event.
@@ -92,7 +92,7 @@ async fn enqueue_batch(
 /// Newest first, with payloads and deliveries.
 #[utoipa::path(get, path = "/v1/events", tag = "events", params(EventsQuery),
     responses((status = 200, body = Listing<Event>)))]
-async fn events(
+async fn list(
     State(state): State<AppState>,
     Reader(caller): Reader,
     Query(query): Query<EventsQuery>,
@@ -107,7 +107,7 @@ async fn events(
         (status = 200, body = Event),
         (status = 404, body = Problem, content_type = "application/problem+json", description = "There is no such event"),
     ))]
-async fn event(
+async fn show(
     State(state): State<AppState>,
     Reader(caller): Reader,
     Id(id): Id<EventId>,

@@ -12,7 +12,7 @@ use crate::http::auth::Reader;
 use crate::http::extract::NoQuery;
 
 pub(super) fn routes() -> OpenApiRouter<AppState> {
-    OpenApiRouter::new().routes(routes!(overview))
+    OpenApiRouter::new().routes(routes!(show))
 }
 
 /// How everything stands.
@@ -20,10 +20,6 @@ pub(super) fn routes() -> OpenApiRouter<AppState> {
 /// How many deliveries are where, and what happened in the last minute. With a key for all tenants and the header
 /// `Postrider-Tenant: *`, of all tenants together.
 #[utoipa::path(get, path = "/v1/overview", tag = "overview", responses((status = 200, body = Overview)))]
-async fn overview(
-    State(state): State<AppState>,
-    Reader(caller): Reader,
-    _: NoQuery,
-) -> Result<Json<Overview>, Problem> {
+async fn show(State(state): State<AppState>, Reader(caller): Reader, _: NoQuery) -> Result<Json<Overview>, Problem> {
     state.service().overview(&caller).await.map(Json)
 }
