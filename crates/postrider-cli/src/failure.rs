@@ -184,6 +184,8 @@ fn hint_of(code: &str) -> Option<&'static str> {
         "key_missing" => "export POSTRIDER_API_KEY=prk_…; `postrider keys create` on the server's database makes one",
         "key_invalid" => "check POSTRIDER_API_KEY: it may be revoked, or be of another server",
         "scope_insufficient" => "use a key with a larger scope; `postrider keys list` shows each key's",
+        "tenant_forbidden" => "leave out --tenant (and POSTRIDER_TENANT), or use a key for all tenants",
+        "tenant_ambiguous" => "name one tenant with --tenant (or POSTRIDER_TENANT)",
         "signing_secret_missing" => {
             "export POSTRIDER_SIGNING_SECRET=$(postrider sign --new-secret), for whoever sends, dispatches and listens"
         }

@@ -3,8 +3,9 @@
 //! Such a person is an admin of all tenants. Without `--tenant` they see everything, and act on what they name whosever it
 //! is; what they make is the default tenant's.
 
+use jiff::Timestamp;
 use postrider::store::Operator;
-use postrider::{DEFAULT_TENANT, DeliveryId, EndpointId, EventId, KeyId};
+use postrider::{DEFAULT_TENANT, DeliveryFilter, DeliveryId, EndpointId, EventId, KeyId};
 use postrider_server::api::deliveries::{
     BulkRetried, BulkRetry, CancelRequest, Delivery, DeliveryDetail, DeliveryQuery,
 };
@@ -16,11 +17,14 @@ use postrider_server::api::keys::{CreatedKey, Key, NewKey, PageQuery};
 use postrider_server::api::once::OnceClaim;
 use postrider_server::api::why::Why;
 use postrider_server::api::{Listing, Problem};
-use postrider_server::service::{Caller, Service, ServiceSettings, Tenancy};
+use postrider_server::{Caller, Service, Tenancy};
 
+use crate::commands::deliveries::parse_id;
 use crate::config::Config;
 use crate::database::Preparation;
 use crate::failure::Failure;
+use crate::instant::{self, Direction};
+use crate::process;
 
 /// Everybody's, when it is asked for by name.
 const ALL_TENANTS: &str = "*";
@@ -42,13 +46,8 @@ impl Direct {
         operator: Operator,
     ) -> Result<Self, Failure> {
         let store = config.database.open(config, preparation).await?;
-        let settings = ServiceSettings {
-            admission: config.admission.clone(),
-            retry_policy: config.retry_policy.clone(),
-            ..ServiceSettings::default()
-        };
-        let tenant = tenant.map(str::to_owned);
-        Ok(Self { service: Service::new(store, settings), tenant, operator })
+        let service = Service::new(store, process::service_settings(config));
+        Ok(Self { service, tenant: tenant.map(str::to_owned), operator })
     }
 
     fn caller(&self, tenant: Tenancy) -> Caller {
@@ -73,8 +72,8 @@ impl Direct {
 
     /// As which to act on a delivery: as its tenant, if that is one of those who are looked at.
     async fn acting_on_delivery(&self, id: DeliveryId) -> Result<Caller, Problem> {
-        let _ = id;
-        Ok(self.looking())
+        let delivery = self.service.delivery(&self.looking(), id).await?.delivery;
+        Ok(self.caller(Tenancy::One(delivery.tenant)))
     }
 
     /// As which to act on an endpoint.
@@ -96,27 +95,37 @@ impl Direct {
     }
 
     pub(super) async fn deliveries(&self, query: &DeliveryQuery) -> Result<Listing<Delivery>, Failure> {
-        not_there_yet()
+        Ok(self.service.deliveries(&self.looking(), query).await?)
     }
 
     pub(super) async fn delivery(&self, id: DeliveryId) -> Result<DeliveryDetail, Failure> {
-        not_there_yet()
+        Ok(self.service.delivery(&self.looking(), id).await?)
     }
 
     pub(super) async fn retry(&self, id: DeliveryId) -> Result<DeliveryDetail, Failure> {
-        not_there_yet()
+        Ok(self.service.retry_delivery(&self.acting_on_delivery(id).await?, id).await?)
     }
 
     pub(super) async fn retry_matching(&self, which: &BulkRetry) -> Result<BulkRetried, Failure> {
-        not_there_yet()
+        let caller = self.looking();
+        if caller.tenant != Tenancy::All {
+            return Ok(self.service.retry_deliveries(&caller, which).await?);
+        }
+        // The service changes one tenant's things at a time. Whoever has the database at hand means all of them.
+        let filter = filter(which)?;
+        let store = self.service.store();
+        let matched = store.count_deliveries(&filter).await?;
+        let limit = if which.dry_run { 0 } else { which.limit.unwrap_or(u32::MAX) };
+        let retried = if limit == 0 { 0 } else { store.retry_matching(&filter, limit, &self.operator).await? };
+        Ok(BulkRetried { matched, retried })
     }
 
     pub(super) async fn cancel(&self, id: DeliveryId, reason: &CancelRequest) -> Result<DeliveryDetail, Failure> {
-        not_there_yet()
+        Ok(self.service.cancel_delivery(&self.acting_on_delivery(id).await?, id, reason.reason.as_deref()).await?)
     }
 
     pub(super) async fn why(&self, id: DeliveryId) -> Result<Why, Failure> {
-        not_there_yet()
+        Ok(self.service.why(&self.looking(), id).await?)
     }
 
     pub(super) async fn create_endpoint(&self, endpoint: NewEndpoint) -> Result<EndpointWithSecret, Failure> {
@@ -160,26 +169,39 @@ impl Direct {
     }
 
     pub(super) async fn once(&self, subject: &str) -> Result<OnceClaim, Failure> {
-        not_there_yet()
+        Ok(self.service.once(&self.making(), subject).await?)
     }
 
     pub(super) async fn reset_once(&self, subject: &str) -> Result<OnceClaim, Failure> {
-        not_there_yet()
+        Ok(self.service.reset_once(&self.making(), subject).await?)
     }
 
     pub(super) async fn create_key(&self, key: NewKey) -> Result<CreatedKey, Failure> {
-        not_there_yet()
+        Ok(self.service.create_key(&self.making(), &key).await?)
     }
 
     pub(super) async fn keys(&self, query: &PageQuery) -> Result<Listing<Key>, Failure> {
-        not_there_yet()
+        Ok(self.service.keys(&self.looking(), query).await?)
     }
 
     pub(super) async fn revoke_key(&self, id: KeyId) -> Result<(), Failure> {
-        not_there_yet()
+        Ok(self.service.revoke_key(&self.looking(), id, None).await?)
     }
 }
 
-fn not_there_yet<T>() -> Result<T, Failure> {
-    Err(Failure::new(crate::failure::Exit::Failed, "not_there_yet", "this command is not there yet"))
+/// What is written in a query, of all tenants. The command line has checked it already.
+fn filter(which: &BulkRetry) -> Result<DeliveryFilter, Failure> {
+    let now = Timestamp::now();
+    let instant = |option, text: &Option<String>| {
+        text.as_deref().map(|text| instant::parse(option, text, now, Direction::Past)).transpose()
+    };
+    Ok(DeliveryFilter {
+        tenant: None,
+        status: Some(which.status.parse()?),
+        endpoint_id: which.endpoint_id.as_deref().map(|id| parse_id(id, "endpoints")).transpose()?,
+        event_id: which.event_id.as_deref().map(|id| parse_id(id, "events")).transpose()?,
+        event_type: which.event_type.clone(),
+        since: instant("--since", &which.since)?,
+        until: instant("--until", &which.until)?,
+    })
 }

@@ -85,11 +85,11 @@ fn about(id: DeliveryId, what: &str, failure: Failure) -> Result<Box<Problem>, F
 }
 
 /// Refuses a bulk retry of what can never be retried, which would otherwise just find nothing.
-pub(crate) fn check_retriable(query: &DeliveryQuery) -> Result<(), Failure> {
+pub(crate) fn check_retryable(query: &DeliveryQuery) -> Result<(), Failure> {
     match query.status.as_deref() {
         Some(status @ ("pending" | "delivered")) => {
             let message = format!("deliveries that are {status} cannot be retried");
-            Err(Failure::new(Exit::Refused, "status_not_retriable", message).hint("use dead, failed or cancelled"))
+            Err(Failure::new(Exit::Refused, "status_not_retryable", message).hint("use dead, failed or cancelled"))
         }
         _ => Ok(()),
     }

@@ -112,7 +112,7 @@ pub(crate) async fn run(arguments: Arguments, context: &Context) -> Result<(), F
         }
         DeliveriesCommand::Retry(arguments) if arguments.ids.is_empty() => {
             let query = arguments.filter.parse()?;
-            action::check_retriable(&query)?;
+            action::check_retryable(&query)?;
             retry_matching(&arguments.act.client(context).await?, &query, arguments.dry_run, output).await
         }
         DeliveriesCommand::Retry(arguments) => {
