@@ -75,9 +75,11 @@ fn matches_any(patterns: &[&str], name: &str) -> bool {
     })
 }
 
-/// The arrows between members: stores stand on the engine and not on each other, crates never on applications.
+/// The arrows between members: stores and the server stand on the engine and not on each other, crates never on
+/// applications.
 pub fn member_complaints(members: &[&Package]) -> Vec<String> {
     const STORES: [&str; 2] = ["postrider-postgres", "postrider-sqlite"];
+    const SERVER: &str = "postrider-server";
     let mut complaints = Vec::new();
     let asks_for = |package: &Package, name: &str, also_for_tests: bool| {
         package.dependencies.iter().any(|asked| asked.name == name && (also_for_tests || asked.kind.is_none()))
@@ -100,6 +102,14 @@ pub fn member_complaints(members: &[&Package]) -> Vec<String> {
             && asks_for(engine, store, false)
         {
             complaints.push(format!("the engine depends on {store}"));
+        }
+        if let Some(server) = find(SERVER)
+            && asks_for(server, store, false)
+        {
+            complaints.push(format!("{SERVER} depends on {store}"));
+        }
+        if asks_for(package, SERVER, true) {
+            complaints.push(format!("{store} depends on {SERVER}"));
         }
         if let Some(binary) = find("postrider-cli")
             && !asks_for(binary, store, false)
@@ -175,6 +185,7 @@ mod tests {
         let postgres = ("postrider-postgres", None, "crates");
         let check = |engine_asks: &[_], postgres_asks: &[_], cli_asks: &[_]| {
             let members = [
+                package("postrider-server", "crates", &[engine, ("postrider-sqlite", Some("dev"), "crates")]),
                 package("postrider", "crates", engine_asks),
                 package("postrider-postgres", "crates", postgres_asks),
                 package("postrider-sqlite", "crates", &[engine]),
@@ -190,6 +201,18 @@ mod tests {
         );
         assert_eq!(check(&[sqlite], &[engine], &[postgres, sqlite]), ["the engine depends on postrider-sqlite"]);
         assert_eq!(check(&[], &[engine], &[postgres]), ["the binary does not depend on postrider-sqlite"]);
+        let server = ("postrider-server", Some("dev"), "crates");
+        assert_eq!(
+            check(&[], &[engine, server], &[postgres, sqlite]),
+            ["postrider-postgres depends on postrider-server"]
+        );
+        let tied = [
+            package("postrider-server", "crates", &[engine, postgres]),
+            package("postrider-postgres", "crates", &[engine]),
+            package("postrider-sqlite", "crates", &[engine]),
+        ];
+        let complaints = member_complaints(&tied.iter().collect::<Vec<_>>());
+        assert_eq!(complaints, ["postrider-server depends on postrider-postgres"]);
         assert_eq!(
             check(&[], &[engine], &[postgres, sqlite, ("shop", Some("dev"), "apps")]),
             ["postrider-cli depends on the application shop"]
