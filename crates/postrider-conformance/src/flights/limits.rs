@@ -73,6 +73,74 @@ pub async fn an_endpoints_own_limit_is_kept(t: &Trial) {
     running.stop().await;
 }
 
+pub async fn an_endpoints_own_limit_is_kept_by_two_dispatchers_together(t: &Trial) {
+    let gate = Gate::new();
+    let receiver = gated(&gate).await;
+    let settings = EndpointSettings {
+        secrets: vec![Secret::generate()],
+        max_in_flight: NonZeroU32::new(3),
+        ..EndpointSettings::default()
+    };
+    endpoint_at(t, &receiver, settings).await;
+    let enqueued = t.enqueue_all(vec![NewEvent::new("invoice.paid", "{}"); 20]).await;
+    let ids: Vec<_> = enqueued.iter().map(|enqueued| enqueued.deliveries()[0].id).collect();
+    let wires = [FaultyStore::new(Arc::clone(&t.store)), FaultyStore::new(Arc::clone(&t.other))];
+    let both: Vec<_> = wires
+        .iter()
+        .enumerate()
+        .map(|(number, wire)| {
+            let store = wire.clone() as Arc<dyn postrider::Store>;
+            Running::start(dispatcher(&store, &format!("w{number}")))
+        })
+        .collect();
+    receiver.wait_until("3 to be under way", PATIENCE, |receiver| receiver.open_requests() == 3).await;
+    // Each has looked for more, again and again, unless the store takes one dispatcher only and has turned it away.
+    crate::eventually("both to have looked", PATIENCE, || async {
+        let looked = |number: usize| wires[number].rests() > 3 || both[number].has_ended();
+        (looked(0) && looked(1)).then_some(())
+    })
+    .await;
+    assert_eq!(receiver.request_count(), 3);
+    gate.open();
+    all_become(t, &ids, DeliveryStatus::Delivered).await;
+    assert_eq!(receiver.most_open_requests(), 3);
+    let mut delivered = 0;
+    for running in both {
+        match running.end().await {
+            Ok(totals) => delivered += totals.delivered,
+            Err(error) => assert_eq!(error.code, postrider::StoreErrorCode::Locked, "{error}"),
+        }
+    }
+    assert_eq!(delivered, 20);
+}
+
+pub async fn an_endpoints_rate_limit_is_kept_without_polling(t: &Trial) {
+    const PER_SECOND: f64 = 20.0;
+    let receiver = Receiver::answering(200).await;
+    let settings = EndpointSettings {
+        secrets: vec![Secret::generate()],
+        rate_limit: Some("20/s".parse().unwrap()),
+        ..EndpointSettings::default()
+    };
+    endpoint_at(t, &receiver, settings).await;
+    t.enqueue_all(vec![NewEvent::new("invoice.paid", "{}"); 200]).await;
+    let wire = FaultyStore::new(Arc::clone(&t.store));
+    let store = wire.clone() as Arc<dyn postrider::Store>;
+    // With so long a poll, only the promise of the next token can bring out the next delivery.
+    let running = Running::start(dispatcher(&store, "w1").poll_interval(Duration::from_hours(1)));
+    let requests = receiver.wait_for(60, PATIENCE).await;
+    for (number, request) in requests.iter().enumerate() {
+        let elapsed = (request.arrived - requests[0].arrived).as_secs_f64();
+        // Two at once are its burst. A second is for a first attempt that was held up on a busy machine.
+        let most = PER_SECOND.mul_add(elapsed + 1.0, 2.0);
+        let number = f64::from(u32::try_from(number).unwrap() + 1);
+        assert!(number <= most, "{number} requests within {elapsed:.3} s");
+    }
+    let claims = wire.seen().iter().filter(|seen| matches!(seen, Seen::Claimed { .. })).count();
+    assert!(claims <= receiver.request_count() * 5 + 50, "{claims} claims: it waits for the tokens, it does not spin");
+    running.stop().await;
+}
+
 pub async fn a_slot_that_comes_free_during_a_claim_is_used_without_a_poll(t: &Trial) {
     let gates = [Gate::new(), Gate::new()];
     let held = gates.clone();
@@ -205,6 +273,9 @@ pub async fn settings_that_cannot_hold_are_refused_by_name(t: &Trial) {
         ("max_abandoned", builder().max_abandoned(0).build()),
         ("kept_response_bytes", builder().kept_response_bytes(usize::MAX).build()),
         ("drain_timeout", builder().drain_timeout(Duration::from_hours(25)).build()),
+        ("disable_after", builder().disable_after(Some(Duration::from_millis(999))).build()),
+        ("retention", builder().retention(Some(Duration::from_secs(59))).build()),
+        ("retention", builder().retention(Some(Duration::MAX)).build()),
     ] {
         let error = built.unwrap_err().to_string();
         assert!(error.starts_with(name), "{name}: {error}");

@@ -18,6 +18,7 @@ use crate::trial::{Trial, worker};
 use crate::wait::{PATIENCE, eventually, within};
 
 pub mod attempts;
+pub mod care;
 pub mod documents;
 pub mod faults;
 pub mod leases;
@@ -110,6 +111,17 @@ impl Running {
         within("the dispatcher to stop", PATIENCE, self.task).await.unwrap().unwrap()
     }
 
+    /// Whether it has ended, by itself.
+    pub fn has_ended(&self) -> bool {
+        self.task.is_finished()
+    }
+
+    /// Tells it to stop if it has not ended, and gives what came of it.
+    pub async fn end(self) -> Result<Totals, StoreError> {
+        let _ = self.stop.send(());
+        within("the dispatcher to stop", PATIENCE, self.task).await.unwrap()
+    }
+
     /// Waits until it has ended by itself, which only a panic makes it do.
     pub async fn panics(self) {
         let ended = within("the dispatcher to end", PATIENCE, self.task).await;
@@ -143,6 +155,15 @@ macro_rules! flights {
             an_operators_retry_is_another_attempt_of_the_same_event,
             a_delivery_for_later_waits_until_then,
         ]);
+        $crate::flight_theme!($open, care: [
+            an_endpoint_that_fails_for_too_long_is_disabled,
+            an_endpoint_that_cannot_be_read_is_set_aside_and_holds_up_nobody,
+            a_rotated_secret_signs_with_both_and_then_only_with_the_new_one,
+            what_is_old_is_removed_beside_the_deliveries,
+            what_is_left_of_a_removed_endpoint_is_cancelled_also_where_everything_is_kept,
+            a_stop_does_not_wait_for_the_tidier,
+            p26_without_descriptors_nothing_is_charged_and_everything_goes_on,
+        ]);
         $crate::flight_theme!($open, leases: [
             p12_a_receiver_ten_times_slower_than_the_lease_gets_one_request,
             p11_a_crashed_dispatchers_deliveries_are_taken_up_by_another,
@@ -156,6 +177,8 @@ macro_rules! flights {
             no_more_attempts_are_under_way_than_allowed,
             no_more_attempts_go_to_one_destination_than_allowed,
             an_endpoints_own_limit_is_kept,
+            an_endpoints_own_limit_is_kept_by_two_dispatchers_together,
+            an_endpoints_rate_limit_is_kept_without_polling,
             a_slot_that_comes_free_during_a_claim_is_used_without_a_poll,
             a_claim_never_asks_for_more_than_the_free_slots,
             p15_a_black_hole_does_not_hold_up_the_others,
