@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use postrider::store::{ClaimRequest, Recovered};
-use postrider::{DeliveryFilter, EventId, NewEvent, Store, StoreErrorCode, WorkerId};
+use postrider::store::{ClaimRequest, Operator, Recovered};
+use postrider::{DeliveryFilter, EnqueueError, Enqueued, EventId, NewEvent, Store, StoreErrorCode, WorkerId};
 use postrider_sqlite::rusqlite::Connection;
 use postrider_sqlite::testing::TestDatabase;
 use postrider_sqlite::{SqliteStore, SqliteTransaction};
@@ -77,6 +77,62 @@ fn claim_as(worker: &WorkerId) -> ClaimRequest {
         lane_limit: 10,
         in_flight: Vec::new(),
         after: None,
+    }
+}
+
+/// Fifty racers for one subject, ten in each of five processes. All of them have begun when the file is let go.
+#[tokio::test]
+async fn p10_of_fifty_racers_in_five_processes_one_wins_each_generation() {
+    const NAME: &str = "p10_of_fifty_racers_in_five_processes_one_wins_each_generation";
+    if let Some(path) = as_child() {
+        return race_for_a_subject(&path).await;
+    }
+    let database = TestDatabase::create().await;
+    let store = database.store();
+    for generation in 1..=3 {
+        let held = Connection::open(database.path()).unwrap();
+        held.execute_batch("begin immediate").unwrap();
+        let mut racers: Vec<Process> = (0..5).map(|_| Process::start(NAME, database.path())).collect();
+        for racer in &mut racers {
+            assert_eq!(racer.hears(), "ready");
+        }
+        held.execute_batch("commit").unwrap();
+        let winners: Vec<EventId> = racers
+            .iter_mut()
+            .flat_map(|racer| (0..10).map(|_| racer.hears()).collect::<Vec<_>>())
+            .filter_map(|said| said.strip_prefix("won ").map(|id| id.parse().unwrap()))
+            .collect();
+        assert_eq!(winners.len(), 1, "generation {generation}");
+        let claim = store.once("default", "plan/1").await.unwrap().unwrap();
+        assert_eq!((claim.generation, claim.winner.unwrap().event_id), (generation, winners[0]));
+        assert_eq!(store.count_deliveries(&DeliveryFilter::default()).await.unwrap(), generation);
+        store.reset_once("default", "plan/1", &Operator("kim".to_owned())).await.unwrap();
+    }
+}
+
+async fn race_for_a_subject(path: &Path) {
+    let store = SqliteStore::open(path).unwrap();
+    say("ready");
+    let racers: Vec<_> = (0..10)
+        .map(|_| {
+            let store = store.clone();
+            tokio::spawn(async move {
+                loop {
+                    match store.enqueue(vec![event().once("plan/1")]).await {
+                        Ok(mut enqueued) => return enqueued.remove(0),
+                        // The file is held until the last process is there, however long that takes.
+                        Err(EnqueueError::Store(error)) => assert_eq!(error.code, StoreErrorCode::Busy, "{error}"),
+                        Err(error) => panic!("{error}"),
+                    }
+                }
+            })
+        })
+        .collect();
+    for racer in racers {
+        match racer.await.unwrap() {
+            Enqueued::New { event_id, .. } => say(&format!("won {event_id}")),
+            other => say(&format!("lost {:?}", other.event_id())),
+        }
     }
 }
 
