@@ -7,7 +7,7 @@ use jiff::SignedDuration;
 use postrider::store::{ClaimRequest, FeedPlace, Lane, Promoted, Recovered, Settle};
 use postrider::{
     Delivery, DeliveryFilter, DeliveryId, DestinationPolicy, EndpointId, EndpointStatus, EnqueueError, Enqueued, Lease,
-    LeaseToken, NewEvent, PageRequest,
+    LeaseToken, NewEvent, Once, PageRequest,
 };
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 
@@ -88,7 +88,15 @@ impl Run {
         let store = self.trial.store.clone();
         let told_before = self.specification.announcements.len();
         match operation {
-            Operation::Enqueue { target, delay_secs, key } => self.enqueue(*target, *delay_secs, *key).await,
+            Operation::Enqueue { target, delay_secs, key, once } => {
+                self.enqueue(*target, *delay_secs, *key, *once).await;
+            }
+            Operation::ResetOnce { subject } => {
+                let subject = subject_of(*subject);
+                let generation = store.reset_once("default", &subject, &operator()).await.unwrap();
+                assert_eq!(generation, self.specification.subjects.reset(&subject));
+                self.specification.audit.push(("once.reset", subject));
+            }
             Operation::Claim { worker, limit, lane_limit, lease_secs } => {
                 let lease = Duration::from_secs(*lease_secs);
                 let name = format!("w{worker}");
@@ -148,7 +156,7 @@ impl Run {
         self.follow(told_before).await;
     }
 
-    async fn enqueue(&mut self, target: u8, delay_secs: Option<u64>, key: Option<u8>) {
+    async fn enqueue(&mut self, target: u8, delay_secs: Option<u64>, key: Option<u8>, once: Option<(u8, Option<u64>)>) {
         let mut event = match target {
             0..2 => NewEvent::new("invoice.paid", "{}").to(url_of(&format!("host{target}"))),
             2 | 3 => NewEvent::new("invoice.paid", "{}"),
@@ -162,6 +170,7 @@ impl Run {
         if let Some(key) = key {
             event = event.idempotency_key(format!("key{key}"));
         }
+        event.once = once.map(|(subject, generation)| Once { subject: subject_of(subject), generation });
         let answer = self.trial.store.enqueue(vec![event.clone()]).await;
         let known = event.idempotency_key.as_ref().and_then(|key| self.specification.keys.get(key));
         match (answer, known) {
@@ -173,7 +182,10 @@ impl Run {
                 assert_ne!(*earlier, event, "a conflict is about a difference");
                 assert_eq!(event_id, *id);
             }
-            (Ok(enqueued), None) => self.enqueued(&event, &enqueued[0]),
+            (Ok(enqueued), None) => match self.specification.subjects.refusal(&event) {
+                Some(refusal) => assert_eq!(enqueued, [refusal]),
+                None => self.enqueued(&event, &enqueued[0]),
+            },
             (Err(error), _) => panic!("{error}"),
         }
     }
@@ -337,8 +349,14 @@ impl Run {
         assert_eq!((&shown.lease_owner, shown.lease_until), (&owner, until), "the lease of {id}");
     }
 
-    /// The attempts of every delivery, and the audit trail.
+    /// The attempts of every delivery, the subjects, and the audit trail.
     async fn compare_histories(&self) {
+        for subject in (0..3).map(subject_of) {
+            let shown = self.trial.store.once("default", &subject).await.unwrap();
+            let shown = shown.map(|claim| (claim.generation, claim.winner.map(|winner| winner.event_id)));
+            let expected = self.specification.subjects.standing(&subject);
+            assert_eq!(shown, expected.map(|standing| (standing.generation, standing.winner)), "{subject}");
+        }
         for (id, expected) in &self.specification.deliveries {
             let attempts = self.trial.attempts(*id).await;
             let numbers: Vec<_> = attempts.iter().map(|attempt| attempt.number as usize).collect();
@@ -354,6 +372,10 @@ impl Run {
         expected.sort();
         assert_eq!(audited, expected);
     }
+}
+
+fn subject_of(number: u8) -> String {
+    format!("subject/{number}")
 }
 
 fn choose(ids: &[DeliveryId], number: u16) -> Option<DeliveryId> {

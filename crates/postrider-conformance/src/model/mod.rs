@@ -9,5 +9,6 @@
 pub mod driver;
 pub mod operations;
 pub mod specification;
+pub mod subjects;
 
 pub use driver::search;

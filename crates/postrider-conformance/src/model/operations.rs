@@ -27,6 +27,13 @@ pub enum Operation {
         delay_secs: Option<u64>,
         /// Under one of a few keys.
         key: Option<u8>,
+        /// Only if it is the first to tell of one of a few subjects, in a generation that it may name.
+        once: Option<(u8, Option<u64>)>,
+    },
+    /// An operator begins the next generation of a subject.
+    ResetOnce {
+        /// Which.
+        subject: u8,
     },
     /// Claim.
     Claim {
@@ -138,8 +145,14 @@ fn operation() -> impl Strategy<Value = Operation> {
     let status = prop::sample::select(DeliveryStatus::ALL.to_vec());
     let endpoint_status = prop_oneof![2 => Just(EndpointStatus::Active), 1 => Just(EndpointStatus::Paused), 1 => Just(EndpointStatus::Disabled)];
     prop_oneof![
-        8 => (0..6_u8, prop::option::weighted(0.3, secs()), prop::option::weighted(0.2, 0..4_u8))
-            .prop_map(|(target, delay_secs, key)| Operation::Enqueue { target, delay_secs, key }),
+        8 => (
+            0..6_u8,
+            prop::option::weighted(0.3, secs()),
+            prop::option::weighted(0.2, 0..4_u8),
+            prop::option::weighted(0.3, (0..3_u8, prop::option::weighted(0.3, 1..4_u64))),
+        )
+            .prop_map(|(target, delay_secs, key, once)| Operation::Enqueue { target, delay_secs, key, once }),
+        1 => (0..3_u8).prop_map(|subject| Operation::ResetOnce { subject }),
         8 => (0..2_u8, 0..7_u32, 1..5_u32, secs()).prop_map(|(worker, limit, lane_limit, lease_secs)| {
             Operation::Claim { worker, limit, lane_limit, lease_secs }
         }),

@@ -9,6 +9,8 @@ use postrider::{
     DeliveryId, DeliveryStatus, EndpointId, EndpointStatus, EventId, Fact, Lease, LeaseToken, NewEvent, Verdict,
 };
 
+use super::subjects::Subjects;
+
 /// Everything that a store knows.
 #[derive(Debug)]
 pub struct Specification {
@@ -22,6 +24,8 @@ pub struct Specification {
     pub endpoints: BTreeMap<EndpointId, EndpointStatus>,
     /// Idempotency keys, with what was enqueued under them.
     pub keys: BTreeMap<String, (EventId, NewEvent)>,
+    /// Once-only claims.
+    pub subjects: Subjects,
     /// What was announced and is kept.
     pub announcements: Vec<Told>,
     /// What operators did: action and subject.
@@ -119,20 +123,23 @@ fn plus(instant: Timestamp, duration: Duration) -> Timestamp {
 impl Specification {
     /// Nothing yet.
     pub fn new(now: Timestamp, endpoints: impl IntoIterator<Item = EndpointId>) -> Self {
+        let endpoints: BTreeMap<_, _> = endpoints.into_iter().map(|id| (id, EndpointStatus::Active)).collect();
         Self {
             now,
             events: BTreeMap::new(),
             deliveries: BTreeMap::new(),
-            endpoints: endpoints.into_iter().map(|id| (id, EndpointStatus::Active)).collect(),
+            audit: endpoints.keys().map(|id| ("endpoint.create", id.to_string())).collect(),
+            endpoints,
             keys: BTreeMap::new(),
+            subjects: Subjects::default(),
             announcements: Vec::new(),
-            audit: Vec::new(),
         }
     }
 
     /// An event was enqueued, with these deliveries.
     pub fn enqueue(&mut self, id: EventId, event: &NewEvent, deliveries: Vec<(DeliveryId, Option<EndpointId>, Lane)>) {
         self.events.insert(id, self.now);
+        self.subjects.enqueued(event, id);
         if let Some(key) = &event.idempotency_key {
             self.keys.insert(key.clone(), (id, event.clone()));
         }
