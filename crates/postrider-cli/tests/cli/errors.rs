@@ -111,7 +111,13 @@ fn a_database_that_is_not_there_is_exit_code_5() {
     let workplace = Workplace::new();
     // Port 1 on loopback is a port that nothing listens on.
     let url = "postgres://nobody:hush@127.0.0.1:1/none";
-    for command in [&["deliveries", "list"][..], &["migrate"], &["dispatch"], &["send", "a.b"]] {
+    for command in [
+        &["deliveries", "list"][..],
+        &["migrate"],
+        &["dispatch"],
+        &["serve", "--listen", "127.0.0.1:0"],
+        &["send", "a.b"],
+    ] {
         let done = workplace.run(command.iter().copied().chain(["--database", url]));
         assert_eq!(done.code, Some(5), "{done:?}");
         assert!(done.stderr.starts_with("error[store_") && done.stderr.contains("nobody:****@127.0.0.1:1"), "{done:?}");

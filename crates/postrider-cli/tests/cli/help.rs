@@ -5,10 +5,11 @@ use crate::support::Workplace;
 
 const COMMANDS: &[&[&str]] = &[
     &[],
-    &["send"],
+    &["serve"],
     &["dispatch"],
-    &["listen"],
     &["demo"],
+    &["send"],
+    &["listen"],
     &["deliveries"],
     &["deliveries", "list"],
     &["deliveries", "show"],
@@ -24,6 +25,8 @@ const COMMANDS: &[&[&str]] = &[
     &["verify"],
     &["migrate"],
     &["config"],
+    &["doctor"],
+    &["openapi"],
     &["completions"],
 ];
 

@@ -3,7 +3,9 @@
 #![allow(clippy::unwrap_used, reason = "a helper of a test may fail it, as the test itself may")]
 
 mod configuration;
+mod crash;
 mod demo;
+mod doctor;
 mod errors;
 mod flows;
 mod gate;
@@ -11,6 +13,9 @@ mod golden;
 mod help;
 mod offline;
 mod prepared;
+mod secret_keys;
 mod secrets;
+mod serve;
+mod served;
 mod support;
 mod takeover;

@@ -2,14 +2,14 @@
 
 use postrider::store::Operator;
 use postrider::{
-    Admission, DeliveryFilter, DeliveryStatus, EndpointSettings, EndpointStatus, NewEndpoint, NewEvent, PageRequest,
-    Secret, Store,
+    Admission, DeliveryFilter, DeliveryStatus, EndpointSettings, EndpointStatus, Keyring, NewEndpoint, NewEvent,
+    PageRequest, Secret, SecretKey, Store,
 };
 use postrider_postgres::PostgresStore;
 use postrider_postgres::testing::TestDatabase;
 use tokio::runtime::Runtime;
 
-use crate::support::Workplace;
+use crate::support::{SECRET_KEY, Workplace};
 
 struct Prepared {
     runtime: Runtime,
@@ -22,7 +22,8 @@ fn prepare() -> Prepared {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let database = runtime.block_on(TestDatabase::create());
     let workplace = Workplace::ready_to_send().with("POSTRIDER_DATABASE", database.url());
-    Prepared { runtime, store: database.store(), workplace, _database: database }
+    let store = database.store().with_keyring(Keyring::new(SecretKey::parse(SECRET_KEY)));
+    Prepared { runtime, store, workplace, _database: database }
 }
 
 fn tester() -> Operator {

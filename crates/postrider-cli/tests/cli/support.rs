@@ -15,6 +15,9 @@ pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 /// Opens loopback, for commands that send to a receiver of the test.
 pub(crate) const LOOPBACK: (&str, &str) = ("POSTRIDER_ALLOWED_NETWORKS", "127.0.0.0/8");
 
+/// Encrypts secrets at rest, in every test that does not look at just that.
+pub(crate) const SECRET_KEY: &str = "dGhlIHNlY3JldCBrZXkgb2YgYWxsIHRlc3RzLCAzMiE=";
+
 /// A folder to work in, and the variables of everything that runs there.
 pub(crate) struct Workplace {
     folder: tempfile::TempDir,
@@ -37,7 +40,10 @@ impl Workplace {
     /// With a signing secret and open loopback, as the first steps of the README have it.
     pub(crate) fn ready_to_send() -> Self {
         let secret = Self::new().run(["sign", "--new-secret"]).succeeds().stdout.trim().to_owned();
-        Self::new().with(LOOPBACK.0, LOOPBACK.1).with("POSTRIDER_SIGNING_SECRET", &secret)
+        Self::new()
+            .with(LOOPBACK.0, LOOPBACK.1)
+            .with("POSTRIDER_SIGNING_SECRET", &secret)
+            .with("POSTRIDER_SECRET_KEY", SECRET_KEY)
     }
 
     pub(crate) fn with(mut self, name: &str, value: &str) -> Self {

@@ -1,0 +1,102 @@
+//! A server that is killed while many post to it: what it acknowledged is there afterwards.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use crate::served::{Api, Place, on_both};
+use crate::support::DEADLINE;
+
+const CONNECTIONS: usize = 64;
+/// So many acknowledged events before the first kill, and between the kills.
+const ENOUGH: usize = 300;
+const KILLS: usize = 2;
+
+on_both! {
+    what_was_acknowledged_survives_kill_nine
+}
+
+fn what_was_acknowledged_survives_kill_nine(place: &Place) {
+    let mut served = place.serve(&["--no-dispatch"]).opened();
+    let key = served.api.key.clone().unwrap();
+    let mut acknowledged = BTreeSet::new();
+    for _ in 0..KILLS {
+        let posting = Posting::start(&served.api);
+        posting.until(ENOUGH);
+        // The connections are in the middle of their posts: nobody waits for anybody.
+        served.running.signal("KILL");
+        acknowledged.extend(posting.end());
+        drop(served);
+        served = place.serve(&["--no-dispatch"]).with_key(&key);
+    }
+    assert!(acknowledged.len() >= KILLS * ENOUGH, "{} were acknowledged", acknowledged.len());
+    let stored = stored(&served.api);
+    let lost: Vec<&String> = acknowledged.difference(&stored).collect();
+    assert!(lost.is_empty(), "{} of {} are lost: {lost:?}", lost.len(), acknowledged.len());
+    served.stop();
+}
+
+/// Many who post one event after the other, until the server is gone.
+struct Posting {
+    api: Api,
+    count: Arc<AtomicUsize>,
+    over: Arc<AtomicBool>,
+    posters: Vec<tokio::task::JoinHandle<Vec<String>>>,
+}
+
+impl Posting {
+    fn start(api: &Api) -> Self {
+        let (count, over) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
+        let posters = (0..CONNECTIONS).map(|_| {
+            let (api, count, over) = (api.clone(), Arc::clone(&count), Arc::clone(&over));
+            api.runtime.clone().spawn(async move { post(&api, &count, &over).await })
+        });
+        Self { api: api.clone(), count: Arc::clone(&count), over: Arc::clone(&over), posters: posters.collect() }
+    }
+
+    /// Waits until so many were acknowledged.
+    #[track_caller]
+    fn until(&self, enough: usize) {
+        let deadline = std::time::Instant::now() + DEADLINE;
+        while self.count.load(Ordering::Relaxed) < enough {
+            assert!(std::time::Instant::now() < deadline, "{} were acknowledged", self.count.load(Ordering::Relaxed));
+            std::thread::yield_now();
+        }
+    }
+
+    /// The ids of all events that were acknowledged.
+    fn end(self) -> Vec<String> {
+        self.over.store(true, Ordering::Relaxed);
+        let runtime = Arc::clone(&self.api.runtime);
+        self.posters.into_iter().flat_map(|poster| runtime.block_on(poster).unwrap()).collect()
+    }
+}
+
+async fn post(api: &Api, count: &AtomicUsize, over: &AtomicBool) -> Vec<String> {
+    let mut acknowledged = Vec::new();
+    let body = serde_json::json!({ "type": "invoice.paid", "payload": { "invoice": "in_42" } });
+    while !over.load(Ordering::Relaxed) {
+        let Ok(response) = api.request(reqwest::Method::POST, "/v1/events").json(&body).send().await else { break };
+        assert_eq!(response.status().as_u16(), 202);
+        // An answer that was cut off acknowledges nothing.
+        let Ok(answer) = response.json::<serde_json::Value>().await else { break };
+        acknowledged.push(answer["id"].as_str().unwrap().to_owned());
+        count.fetch_add(1, Ordering::Relaxed);
+    }
+    acknowledged
+}
+
+/// The ids of all events that there are.
+fn stored(api: &Api) -> BTreeSet<String> {
+    let mut ids = BTreeSet::new();
+    let mut cursor = String::new();
+    loop {
+        let (status, page) = api.get(&format!("/v1/events?limit=250{cursor}"));
+        assert_eq!(status, 200, "{page}");
+        ids.extend(page["data"].as_array().unwrap().iter().map(|event| event["id"].as_str().unwrap().to_owned()));
+        match page["next_cursor"].as_str() {
+            Some(next) => cursor = format!("&cursor={next}"),
+            None => return ids,
+        }
+    }
+}
