@@ -11,14 +11,19 @@
 -- cases, in this order: a lane before the next such lane; that lane, from its floor; that lane again as a stepping stone
 -- without a position, when nothing is left in it; the rest; and once, from the end, the stepping stone at the beginning.
 --
+-- A lane whose endpoint has a limit of its own is visited and has its share, but nothing is taken from it here: whether it may
+-- have it is decided by what all dispatchers have in flight, under a lock (claim_metered.sql). With $14 false, such lanes
+-- are passed over.
+--
 -- `shared` takes an equal share from each lane, `filled` what is left of the limit from whichever lanes have more, those
 -- with the fewest in flight first: by the order of lanes, one of them would get most of it again and again. Both
 -- lock with SKIP LOCKED, so that concurrent claims take different rows and never wait; both are materialised, since a
 -- lateral subquery with a lock that is run twice would lock other rows. The rows are then deleted by their address.
-with recursive visited (lane, position, visits, eligible, wrapped, in_flight, free) as (
-  select coalesce($8::text, '') collate "C", null::bigint, 0, 0, $8::text is null, 0, 0
+with recursive visited (lane, position, visits, eligible, wrapped, in_flight, free, is_metered) as (
+  select coalesce($8::text, '') collate "C", null::bigint, 0, 0, $8::text is null, 0, 0, false
   union all
-  select next.lane, next.position, v.visits + 1, v.eligible + (slots.free > 0)::int, next.wrapped, busy.in_flight, slots.free
+  select next.lane, next.position, v.visits + 1, v.eligible + (slots.free > 0)::int, next.wrapped, busy.in_flight, slots.free,
+         coalesce(endpoint.is_metered, false)
   from visited v
   left join lateral (
     select f.lane collate "C" as lane, f.position
@@ -47,20 +52,27 @@ with recursive visited (lane, position, visits, eligible, wrapped, in_flight, fr
     where not step.wrapped or $8::text is null or step.lane <= $8::text
   ) next
   left join lateral (
-    select e.status, e.max_in_flight from postrider.endpoints e where e.lane = next.lane limit 1
+    select e.status, e.max_in_flight is not null or e.rate_per_second is not null as is_metered
+    from postrider.endpoints e where e.lane = next.lane limit 1
   ) endpoint on true
   cross join lateral (
     select coalesce(($7::int[])[array_position($6::text[], next.lane::text)], 0) as in_flight
   ) busy
   cross join lateral (
     select case when next.position is not null and coalesce(endpoint.status, 'active') = 'active'
-                then greatest(0, least($5::int, endpoint.max_in_flight) - busy.in_flight)
+                  and ($14::boolean or endpoint.is_metered is not true)
+                then greatest(0, $5::int - busy.in_flight)
                 else 0 end as free
   ) slots
   where v.visits < $10::int and v.eligible < $9::int
 ), lanes as materialized (
-  select v.lane, v.position, v.visits, v.in_flight, v.free, greatest(1, $4::int / (count(*) over ())::int) as share
+  select v.lane, v.position, v.visits, v.in_flight, v.free, v.is_metered,
+         greatest(1, $4::int / (count(*) over ())::int) as share
   from visited v where v.free > 0
+), reserved as materialized (
+  select array_agg(l.lane order by l.visits) as lanes, array_agg(l.position order by l.visits) as positions,
+         coalesce(sum(least(l.share, l.free)), 0)::int as slots
+  from lanes l where l.is_metered
 ), shared as materialized (
   select x.tid, x.position, l.lane, l.visits
   from lanes l
@@ -69,6 +81,7 @@ with recursive visited (lane, position, visits, eligible, wrapped, in_flight, fr
     where r.lane = l.lane and r.position >= l.position order by r.position
     limit least(l.share, l.free) for update skip locked
   ) x
+  where not l.is_metered
   limit $4::int
 ), filled as materialized (
   select x.tid
@@ -84,7 +97,7 @@ with recursive visited (lane, position, visits, eligible, wrapped, in_flight, fr
     where r.lane = l.lane and r.position > l.last order by r.position
     limit least(l.free - l.taken, $4::int) for update skip locked
   ) x
-  limit $4::int - (select count(*) from shared)
+  limit greatest(0, $4::int - (select count(*) from shared) - (select r.slots from reserved r))
 ), taken as (
   delete from postrider.ready r
   where r.ctid = any (array (select s.tid from shared s union all select f.tid from filled f))
@@ -106,8 +119,11 @@ select coalesce($1::timestamptz, clock_timestamp()) as at, ended.complete as com
        case when $13::boolean and row_number() over (order by claimed.position) = 1
             then (select array_agg(v.position order by v.visits) from visited v where v.position is not null) end
          as seen_positions,
-       claimed.*
+       case when row_number() over (order by claimed.position) = 1 then reserved.lanes end as metered_lanes,
+       case when row_number() over (order by claimed.position) = 1 then reserved.positions end as metered_positions,
+       reserved.slots as reserved, claimed.*
 from ended
+cross join reserved
 left join (
   select l.delivery_id, l.token, t.lane, t.position, d.tenant, d.event_id, e.type, e.payload, d.destination_url,
          d.attempt_count, d.earlier_attempts, d.endpoint_id

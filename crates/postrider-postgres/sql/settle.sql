@@ -6,8 +6,10 @@
 -- the delay. Rows are handled in the order of their ids, as renewals are, so that the two do not deadlock; should a plan
 -- ever turn that over, the loser is told of a conflict, and repeats.
 --
--- A receiver that says it is gone disables its endpoint, also one that an operator has paused; of many such answers only the
--- first one is announced.
+-- An endpoint shows since when it fails, and is disabled when that was long enough ago, or when its receiver says that it is
+-- gone; also one that an operator has paused. Of several results for one endpoint the last in the list decides. Only
+-- endpoints for which something changes are locked, in the order of their ids, so that a healthy one costs a lookup and
+-- two settles never deadlock. What is decided then is decided by the locked row, and announced once.
 --
 -- The announcement's number is taken after the delete, so after this transaction has an id of its own: readers rely on
 -- that (see feed.rs).
@@ -16,9 +18,9 @@ with clock as materialized (
 ), given as materialized (
   select distinct on (g.delivery_id, g.token) g.*
   from unnest($3::uuid[], $4::uuid[], $5::text[], $6::bigint[], $7::text[], $8::int[], $9::int[], $10::bigint[],
-              $11::text[], $12::text[], $13::boolean[]) with ordinality
+              $11::text[], $12::text[], $13::boolean[], $14::bigint[]) with ordinality
     as g (delivery_id, token, verdict, delay, outcome, status_code, duration_ms, started_ago, response_excerpt,
-          error_detail, disable_endpoint, n)
+          error_detail, disable_endpoint, disable_after, n)
   order by g.delivery_id, g.token, g.n
 ), won as (
   delete from postrider.leases l
@@ -37,7 +39,7 @@ with clock as materialized (
   where d.id = w.delivery_id
   returning d.id, d.event_id, d.endpoint_id, d.status, d.attempt_count, d.earlier_attempts, d.next_attempt_at,
             w.lane, w.token, w.outcome, w.status_code, w.duration_ms, w.started_ago, w.response_excerpt,
-            w.error_detail, w.disable_endpoint, c.at
+            w.error_detail, w.disable_endpoint, w.disable_after, w.n, c.at
 ), attempted as (
   insert into postrider.attempts (delivery_id, number, token, outcome, status_code, started_at, duration_ms,
                                   response_excerpt, error_detail, worker_id)
@@ -50,16 +52,52 @@ with clock as materialized (
 ), buried as (
   insert into postrider.dead_letters (delivery_id, reason, died_at)
   select m.id, 'exhausted', m.at from moved m where m.status = 'dead'
-), gone as materialized (
-  select distinct on (m.endpoint_id) m.endpoint_id, m.id, m.event_id, m.attempt_count, m.at
+), judged as materialized (
+  select distinct on (m.endpoint_id) m.endpoint_id, m.id, m.event_id, m.attempt_count, m.at,
+         m.status <> 'delivered' as is_failing, m.disable_after * interval '1 microsecond' as disable_after,
+         bool_or(m.status = 'delivered') over of_endpoint as has_succeeded,
+         bool_or(m.disable_endpoint) over of_endpoint as is_gone
   from moved m
-  where m.disable_endpoint and m.endpoint_id is not null
-  order by m.endpoint_id, m.id
-), disabled as (
+  where m.endpoint_id is not null
+  window of_endpoint as (partition by m.endpoint_id)
+  order by m.endpoint_id, m.n desc
+), locked as materialized (
+  select e.id, e.status, e.failing_since from postrider.endpoints e
+  where e.id = any (array (
+    select j.endpoint_id
+    from judged j
+    cross join lateral (
+      select e.status, e.failing_since from postrider.endpoints e where e.id = j.endpoint_id offset 0
+    ) e
+    where e.status <> 'removed'
+      and (j.is_failing <> (e.failing_since is not null)
+           or (j.is_failing and j.has_succeeded)
+           or (e.status <> 'disabled'
+               and (j.is_gone or (j.is_failing and j.at - coalesce(e.failing_since, j.at) >= j.disable_after))))))
+  order by e.id
+  for update
+), decided as materialized (
+  select l.id, since.at as failing_since,
+         l.status <> 'disabled' and (j.is_gone or coalesce(j.at - since.at >= j.disable_after, false)) as is_disabled,
+         j.is_gone, j.id as delivery_id, j.event_id, j.attempt_count, j.at
+  from locked l
+  join judged j on j.endpoint_id = l.id
+  cross join lateral (
+    select case when not j.is_failing then null
+                when j.has_succeeded then j.at
+                else coalesce(l.failing_since, j.at) end as at
+  ) since
+  where l.status <> 'removed'
+), cared as (
   update postrider.endpoints e
-  set status = 'disabled', status_reason = 'the receiver answered that it is gone (410)'
-  where e.id = any (array (select g.endpoint_id from gone g)) and e.status <> 'disabled'
-  returning e.id
+  set failing_since = d.failing_since,
+      status = case when d.is_disabled then 'disabled' else e.status end,
+      status_reason = case when not d.is_disabled then e.status_reason
+                           when d.is_gone then 'the receiver answered that it is gone (410)'
+                           else format('every attempt has failed since %s',
+                                       to_char(d.failing_since at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"')) end
+  from decided d
+  where e.id = d.id
 ), announced as (
   insert into postrider.announcements (fact, delivery_id, event_id, endpoint_id, attempt_count, at)
   select a.fact, a.id, a.event_id, a.endpoint_id, a.attempt_count, a.at
@@ -67,9 +105,9 @@ with clock as materialized (
     select 'delivery.' || m.status as fact, m.id, m.event_id, m.endpoint_id, m.attempt_count, m.at, 1 as rank
     from moved m
     union all
-    select 'endpoint.disabled', g.id, g.event_id, g.endpoint_id, g.attempt_count, g.at, 2
-    from gone g
-    where g.endpoint_id in (select d.id from disabled d)
+    select 'endpoint.disabled', d.delivery_id, d.event_id, d.id, d.attempt_count, d.at, 2
+    from decided d
+    where d.is_disabled
   ) a
   order by a.id, a.rank
 ), notified as (

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use bytes::Bytes;
-use postrider::store::Overview;
+use postrider::store::{LastMinute, Overview};
 use postrider::{
     Attempt, Cursor, Delivery, DeliveryDetail, DeliveryFilter, DeliveryId, DeliveryStatus, EndpointId, Event, EventDelivery,
     EventFilter, EventId, Metadata, Page, PageRequest,
@@ -183,7 +183,11 @@ impl PostgresStore {
             in_flight: number("in_flight")?,
             scheduled: number("scheduled")?,
             oldest_due_age: age.map(|micros| Duration::from_micros(u64::try_from(micros).unwrap_or_default())),
-            ..Overview::default()
+            last_minute: LastMinute {
+                delivered: number("told_delivered")?,
+                failed: number("told_failed")?,
+                dead: number("told_dead")?,
+            },
         })
     }
 }

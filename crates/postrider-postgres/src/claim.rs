@@ -1,17 +1,24 @@
 //! Claiming: the statement, and the endpoints that go with what it took.
+//!
+//! One statement takes from all lanes but those whose endpoints have limits of their own, since a limit that holds for all
+//! dispatchers together needs a lock. If the statement came by such lanes, a second step takes from them what it left free
+//! for them (see [`crate::meters`]). What they may not have goes to the other lanes after all, in a third.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use jiff::Timestamp;
 use postrider::store::{Claim, ClaimRequest, Claimed, Lane};
 use postrider::{DeliveryId, Endpoint, EndpointId, EventId, Lease, LeaseToken};
+use sqlx::postgres::PgRow;
 use tokio::time::Instant;
 use uuid::Uuid;
 
 use crate::error::Result;
 use crate::floors::Look;
 use crate::lent::Lent;
+use crate::meters::{Metered, MeteredLane};
 use crate::values::{Columns as _, int, micros};
 use crate::{PostgresStore, endpoints};
 
@@ -20,53 +27,20 @@ const MAX_LANES: u32 = 32;
 /// How many lanes it looks at to find them.
 const MAX_VISITS: i32 = 512;
 
-impl PostgresStore {
-    pub(crate) async fn claim_ready(&self, request: &ClaimRequest) -> Result<Claimed> {
-        let look = self.shared.floors.look(Instant::now());
-        let claimed = self.claim_once(request, &look).await?;
-        if claimed.claims.is_empty() && !look.is_full() {
-            // Nothing above the floors is not yet nothing at all.
-            return self.claim_once(request, &Look::at_everything()).await;
-        }
-        Ok(claimed)
-    }
+/// What was taken, and of which endpoint each is.
+#[derive(Default)]
+pub(crate) struct Taken {
+    claims: Vec<Claim>,
+    endpoint_ids: Vec<Option<Uuid>>,
+}
 
-    async fn claim_once(&self, request: &ClaimRequest, look: &Look) -> Result<Claimed> {
-        // More lanes than free slots would leave some of them looked at without their turn.
-        let lanes = request.limit.clamp(1, MAX_LANES);
-        let lent = Lent::from(self.pool(), "claiming").await?;
-        let began = Instant::now();
-        let query = sqlx::query(include_str!("../sql/claim.sql"))
-            .bind(self.now())
-            .bind(request.worker.as_str())
-            .bind(micros(request.lease))
-            .bind(int(request.limit))
-            .bind(int(request.lane_limit))
-            .bind(request.in_flight.iter().map(|(lane, _)| lane.0.as_str()).collect::<Vec<_>>())
-            .bind(request.in_flight.iter().map(|(_, count)| int(*count)).collect::<Vec<_>>())
-            .bind(request.after.as_ref().map(|lane| lane.0.as_str()))
-            .bind(int(lanes))
-            .bind(MAX_VISITS)
-            .bind(&look.lanes)
-            .bind(&look.positions)
-            .bind(look.observe);
-        let rows = lent.rows(query).await?;
-        let head = rows.first().expect("a claim always has a row that says where it ended");
-        let at = head.instant("at")?;
-        let complete: bool = head.value("complete")?;
-        let first_lane: Option<String> = head.value("first_lane")?;
-        let last_lane: String = head.value("last_lane")?;
-        let seen_lanes: Option<Vec<String>> = head.value("seen_lanes")?;
-        let seen_positions: Option<Vec<i64>> = head.value("seen_positions")?;
-        let seen = seen_lanes.unwrap_or_default().into_iter().zip(seen_positions.unwrap_or_default());
-        self.shared.floors.learn(look, Instant::now(), began.elapsed(), seen);
-
-        let mut claims = Vec::with_capacity(rows.len());
-        let mut endpoint_of = Vec::with_capacity(rows.len());
-        for row in &rows {
+impl Taken {
+    /// Takes the rows that are claims; a statement that took nothing has one that is not.
+    pub(crate) fn extend(&mut self, rows: &[PgRow]) -> Result<()> {
+        for row in rows {
             let Some(id) = row.value::<Option<Uuid>>("delivery_id")? else { continue };
-            endpoint_of.push(row.value::<Option<Uuid>>("endpoint_id")?);
-            claims.push(Claim {
+            let endpoint_id: Option<Uuid> = row.value("endpoint_id")?;
+            let claim = Claim {
                 lease: Lease { delivery_id: DeliveryId::from_uuid(id), token: LeaseToken(row.value("token")?) },
                 lane: Lane(row.value("lane")?),
                 tenant: row.value("tenant")?,
@@ -77,32 +51,144 @@ impl PostgresStore {
                 attempt_count: row.unsigned("attempt_count")?,
                 earlier_attempts: row.unsigned("earlier_attempts")?,
                 endpoint: None,
-            });
+            };
+            self.claims.push(claim);
+            self.endpoint_ids.push(endpoint_id);
         }
-        let found = match self.endpoints_of(&endpoint_of).await {
-            Ok(found) => found,
+        Ok(())
+    }
+
+    fn count(&self) -> u32 {
+        u32::try_from(self.claims.len()).unwrap_or(u32::MAX)
+    }
+
+    /// What the caller has in flight once it has these as well.
+    fn in_flight_with(&self, before: &[(Lane, u32)]) -> Vec<(Lane, u32)> {
+        let mut counts: HashMap<&Lane, u32> = before.iter().map(|(lane, count)| (lane, *count)).collect();
+        for claim in &self.claims {
+            *counts.entry(&claim.lane).or_default() += 1;
+        }
+        counts.into_iter().map(|(lane, count)| (lane.clone(), count)).collect()
+    }
+}
+
+/// Where one statement went.
+struct Pass {
+    at: Timestamp,
+    /// Whether it went all the way round.
+    complete: bool,
+    first_lane: Option<String>,
+    last_lane: String,
+    metered: Vec<MeteredLane>,
+    /// How many slots it left free for those.
+    reserved: u32,
+}
+
+/// What a statement does about lanes whose endpoints have limits of their own.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum MeteredLanes {
+    Reserve,
+    PassOver,
+}
+
+impl PostgresStore {
+    pub(crate) async fn claim_ready(&self, request: &ClaimRequest) -> Result<Claimed> {
+        let look = self.shared.floors.look(Instant::now());
+        let claimed = self.claim_by(request, &look).await?;
+        if claimed.claims.is_empty() && !look.is_full() {
+            // Nothing above the floors is not yet nothing at all.
+            return self.claim_by(request, &Look::at_everything()).await;
+        }
+        Ok(claimed)
+    }
+
+    async fn claim_by(&self, request: &ClaimRequest, look: &Look) -> Result<Claimed> {
+        let mut taken = Taken::default();
+        match self.gather(request, look, &mut taken).await {
+            Ok(claimed) => Ok(Claimed { claims: taken.claims, ..claimed }),
             Err(error) => {
                 // Nobody will hear of these leases, so they are given back at once rather than left to expire.
-                let leases: Vec<Lease> = claims.iter().map(|claim| claim.lease).collect();
+                let leases: Vec<Lease> = taken.claims.iter().map(|claim| claim.lease).collect();
                 let _ = self.release_leases(&request.worker, &leases).await;
-                return Err(error);
+                Err(error)
             }
-        };
-        for (claim, endpoint) in claims.iter_mut().zip(&endpoint_of) {
+        }
+    }
+
+    /// Takes all that there is, with the endpoints. What it took before an error is in `taken` as well.
+    async fn gather(&self, request: &ClaimRequest, look: &Look, taken: &mut Taken) -> Result<Claimed> {
+        let pass = self.take(request, request.limit, look, MeteredLanes::Reserve, taken).await?;
+        let mut metered = Metered::default();
+        if !pass.metered.is_empty() {
+            let were_full = taken.count() + pass.reserved >= request.limit;
+            metered = self.take_metered(request, &pass.metered, request.limit - taken.count(), taken).await?;
+            let left = request.limit - taken.count();
+            if left > 0 && were_full {
+                let in_flight = taken.in_flight_with(&request.in_flight);
+                let request = ClaimRequest { in_flight, ..request.clone() };
+                self.take(&request, left, look, MeteredLanes::PassOver, taken).await?;
+            }
+        }
+        let found = self.endpoints_of(&taken.endpoint_ids).await?;
+        for (claim, endpoint) in taken.claims.iter_mut().zip(&taken.endpoint_ids) {
             claim.endpoint = endpoint.map(|id| {
                 let endpoint = found.get(&id).cloned();
                 endpoint.unwrap_or_else(|| Arc::new(endpoints::removed(id, &claim.tenant, &claim.destination_url)))
             });
         }
-        // A claim that went all the way round and still had slots left has seen everything. One that filled its slots
-        // goes on one lane further next time, so that the odd ones of an uneven division go round as well.
-        let filled = claims.len() >= request.limit as usize;
-        let cursor = match (complete, filled) {
-            (true, false) => None,
-            (true, true) => first_lane.map(Lane),
-            (false, _) => Some(Lane(last_lane)),
+        // A claim that went all the way round and still had slots left has seen everything, unless it passed by an endpoint
+        // that another claim had in its hands. One that filled its slots goes on one lane further next time, so that the
+        // odd ones of an uneven division go round as well.
+        let filled = taken.count() >= request.limit;
+        let cursor = match (pass.complete, filled) {
+            (true, false) if !metered.passed_by => None,
+            (true, true) => pass.first_lane.map(Lane),
+            _ => Some(Lane(pass.last_lane)),
         };
-        Ok(Claimed { claims, cursor, at, next_token_in: None })
+        Ok(Claimed { claims: Vec::new(), cursor, at: pass.at, next_token_in: metered.next_token_in })
+    }
+
+    async fn take(
+        &self,
+        request: &ClaimRequest,
+        limit: u32,
+        look: &Look,
+        metered: MeteredLanes,
+        taken: &mut Taken,
+    ) -> Result<Pass> {
+        // More lanes than free slots would leave some of them looked at without their turn.
+        let lanes = limit.clamp(1, MAX_LANES);
+        let lent = Lent::from(self.pool(), "claiming").await?;
+        let began = Instant::now();
+        let query = sqlx::query(include_str!("../sql/claim.sql"))
+            .bind(self.now())
+            .bind(request.worker.as_str())
+            .bind(micros(request.lease))
+            .bind(int(limit))
+            .bind(int(request.lane_limit))
+            .bind(request.in_flight.iter().map(|(lane, _)| lane.0.as_str()).collect::<Vec<_>>())
+            .bind(request.in_flight.iter().map(|(_, count)| int(*count)).collect::<Vec<_>>())
+            .bind(request.after.as_ref().map(|lane| lane.0.as_str()))
+            .bind(int(lanes))
+            .bind(MAX_VISITS)
+            .bind(&look.lanes)
+            .bind(&look.positions)
+            .bind(look.observe)
+            .bind(metered == MeteredLanes::Reserve);
+        let rows = lent.rows(query).await?;
+        let took = began.elapsed();
+        taken.extend(&rows)?;
+        let head = rows.first().expect("a claim always has a row that says where it ended");
+        self.shared.floors.learn(look, Instant::now(), took, pairs(head, "seen_lanes", "seen_positions")?);
+        let metered = pairs(head, "metered_lanes", "metered_positions")?;
+        Ok(Pass {
+            at: head.instant("at")?,
+            complete: head.value("complete")?,
+            first_lane: head.value("first_lane")?,
+            last_lane: head.value("last_lane")?,
+            metered: metered.map(|(lane, position)| MeteredLane { lane, position }).collect(),
+            reserved: head.unsigned("reserved")?,
+        })
     }
 
     async fn endpoints_of(&self, ids: &[Option<Uuid>]) -> Result<HashMap<Uuid, Arc<Endpoint>>> {
@@ -115,4 +201,11 @@ impl PostgresStore {
         let found = self.read_endpoints(&wanted).await?;
         Ok(found.into_iter().map(|endpoint| (EndpointId::as_uuid(&endpoint.id), Arc::new(endpoint))).collect())
     }
+}
+
+/// Lanes with a position each, from two columns of arrays.
+fn pairs(row: &PgRow, lanes: &'static str, positions: &'static str) -> Result<impl Iterator<Item = (String, i64)>> {
+    let lanes: Option<Vec<String>> = row.value(lanes)?;
+    let positions: Option<Vec<i64>> = row.value(positions)?;
+    Ok(lanes.unwrap_or_default().into_iter().zip(positions.unwrap_or_default()))
 }

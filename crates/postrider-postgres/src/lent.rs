@@ -32,7 +32,7 @@ fn given_up(doing: &'static str) -> StoreError {
     StoreError::new(StoreErrorCode::Unavailable, message)
 }
 
-/// A pool's connection, for one statement.
+/// A pool's connection, for one statement or for a few.
 pub(crate) struct Lent {
     doing: &'static str,
     connection: Option<PoolConnection<Postgres>>,
@@ -47,11 +47,27 @@ impl Lent {
 
     /// Runs the statement, and gives the connection back if it was answered.
     pub(crate) async fn rows(mut self, statement: Statement<'_>) -> Result<Vec<PgRow>> {
+        let answer = self.answer(statement).await?;
+        self.give_back();
+        answer
+    }
+
+    /// Runs one statement of several. After an error, or when it is dropped before it is given back, the connection is
+    /// closed, and with it whatever was begun on it.
+    pub(crate) async fn run(&mut self, statement: Statement<'_>) -> Result<Vec<PgRow>> {
+        self.answer(statement).await?
+    }
+
+    /// Gives the connection back.
+    pub(crate) fn give_back(mut self) {
+        drop(self.connection.take());
+    }
+
+    /// What the database says, if it says anything in time.
+    async fn answer(&mut self, statement: Statement<'_>) -> Result<Result<Vec<PgRow>>> {
         let connection = self.connection.as_deref_mut().expect("it is there until it is given back");
         let answer = timeout(ANSWER_TIMEOUT, statement.fetch_all(connection)).await;
-        let answer = answer.map_err(|_| given_up(self.doing))?;
-        drop(self.connection.take());
-        answer.map_err(store_error(self.doing))
+        Ok(answer.map_err(|_| given_up(self.doing))?.map_err(store_error(self.doing)))
     }
 }
 

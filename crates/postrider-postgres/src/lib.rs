@@ -27,6 +27,7 @@ mod floors;
 mod health;
 mod keys;
 mod lent;
+mod meters;
 mod migrate;
 mod once;
 mod operate;

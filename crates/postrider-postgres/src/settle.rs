@@ -77,7 +77,8 @@ impl PostgresStore {
             .bind(attempts().map(|attempt| micros(attempt.started_ago)).collect::<Vec<_>>())
             .bind(attempts().map(|attempt| attempt.response_excerpt.as_deref().map(text)).collect::<Vec<_>>())
             .bind(attempts().map(|attempt| attempt.error_detail.as_deref().map(text)).collect::<Vec<_>>())
-            .bind(settles.iter().map(|settle| settle.disable_endpoint).collect::<Vec<_>>());
+            .bind(settles.iter().map(|settle| settle.disable_endpoint).collect::<Vec<_>>())
+            .bind(settles.iter().map(|settle| settle.disable_after.map(micros)).collect::<Vec<_>>());
         let applied = lent::rows(self.pool(), "settling", query).await?;
         let mut settlements = vec![Settlement::LeaseLost; settles.len()];
         for row in &applied {

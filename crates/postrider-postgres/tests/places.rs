@@ -97,7 +97,7 @@ async fn backlog(store: &PostgresStore, lane: &str, count: u32) {
 async fn explain_claim(store: &PostgresStore, saturated: &str, floor: Option<(&str, i64)>) -> Value {
     let mut transaction = store.pool().begin().await.unwrap();
     let prepare = concat!(
-        "prepare claim (timestamptz, text, bigint, int, int, text[], int[], text, int, int, text[], bigint[], boolean) as ",
+        "prepare claim (timestamptz, text, bigint, int, int, text[], int[], text, int, int, text[], bigint[], boolean, boolean) as ",
         include_str!("../sql/claim.sql")
     );
     sqlx::raw_sql(prepare).execute(&mut *transaction).await.unwrap();
@@ -105,7 +105,7 @@ async fn explain_claim(store: &PostgresStore, saturated: &str, floor: Option<(&s
         floor.map_or((String::new(), String::new()), |(lane, at)| (lane.to_owned(), at.to_string()));
     let explain = format!(
         "explain (analyze, buffers, format json) execute claim \
-         (null, 'w', 30000000, 10, 64, '{{{saturated}}}', '{{64}}', null, 10, 512, '{{{floor_lane}}}', '{{{floor}}}', false)"
+         (null, 'w', 30000000, 10, 64, '{{{saturated}}}', '{{64}}', null, 10, 512, '{{{floor_lane}}}', '{{{floor}}}', false, true)"
     );
     let plan = sqlx::query_scalar(AssertSqlSafe(explain)).persistent(false).fetch_one(&mut *transaction).await.unwrap();
     sqlx::raw_sql("deallocate claim").execute(&mut *transaction).await.unwrap();
@@ -187,6 +187,7 @@ async fn lanes_with_and_without_a_floor_are_all_visited_in_order() {
                 .bind(512)
                 .bind(floors.iter().map(|(lane, _)| *lane).collect::<Vec<_>>())
                 .bind(floors.iter().map(|(_, position)| *position).collect::<Vec<_>>())
+                .bind(true)
                 .bind(true)
                 .fetch_all(&mut *transaction)
                 .await

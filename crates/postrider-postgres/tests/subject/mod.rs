@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use jiff::Timestamp;
-use postrider::{DeliveryId, EnqueueError, Enqueued, NewEvent, Store};
+use postrider::{DeliveryId, EndpointId, EnqueueError, Enqueued, NewEvent, Store};
 use postrider_conformance::flights::admission;
-use postrider_conformance::{Ending, Places, Subject};
+use postrider_conformance::{Ending, Places, Subject, keyring};
 use postrider_postgres::PostgresStore;
 use postrider_postgres::testing::TestDatabase;
 use sqlx::AssertSqlSafe;
@@ -21,14 +21,14 @@ pub(crate) struct PostgresSubject {
 
 pub(crate) async fn open() -> PostgresSubject {
     let database = TestDatabase::create().await;
-    let other = PostgresStore::connect(database.url()).await.unwrap().with_keyring(database.keyring());
+    let other = PostgresStore::connect(database.url()).await.unwrap().with_keyring(keyring());
     PostgresSubject { database, other }
 }
 
 #[async_trait]
 impl Subject for PostgresSubject {
     fn store(&self) -> Arc<dyn Store> {
-        Arc::new(self.database.store().with_admission(admission()))
+        Arc::new(self.database.store().with_keyring(keyring()).with_admission(admission()))
     }
 
     fn other(&self) -> Arc<dyn Store> {
@@ -70,6 +70,16 @@ impl Subject for PostgresSubject {
             announcements: self.count("announcements").await,
             idempotency_keys: self.count("idempotency_keys").await,
         }
+    }
+
+    async fn stored_settings(&self, id: EndpointId) -> String {
+        let query = sqlx::query_scalar("select settings from postrider.endpoints where id = $1");
+        query.bind(id.as_uuid()).fetch_one(self.database.store().pool()).await.unwrap()
+    }
+
+    async fn overwrite_settings(&self, id: EndpointId, text: &str) {
+        let query = sqlx::query("update postrider.endpoints set settings = $2 where id = $1");
+        query.bind(id.as_uuid()).bind(text).execute(self.database.store().pool()).await.unwrap();
     }
 }
 
