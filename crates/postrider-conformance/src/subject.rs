@@ -30,14 +30,10 @@ pub trait Subject: Send + Sync + 'static {
     async fn places(&self) -> Places;
 
     /// The text that is kept of an endpoint's settings.
-    async fn stored_settings(&self, id: EndpointId) -> String {
-        unimplemented!("a raw look at the settings of {id}")
-    }
+    async fn stored_settings(&self, id: EndpointId) -> String;
 
     /// Puts another text in its place, as nobody but a damage or a stranger would.
-    async fn overwrite_settings(&self, id: EndpointId, text: &str) {
-        unimplemented!("a raw change of {} bytes of the settings of {id}", text.len())
-    }
+    async fn overwrite_settings(&self, id: EndpointId, text: &str);
 }
 
 /// The key with which both handles of a subject encrypt secrets, the same in every run.
