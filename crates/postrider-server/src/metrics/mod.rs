@@ -86,7 +86,8 @@ impl Metrics {
     /// Counts a request that was answered. What has no route goes under one name, as there is no end of such paths.
     pub(crate) fn answered(&self, route: Option<&str>, method: &Method, status: StatusCode, took: Duration) {
         let route = route.unwrap_or("unknown").to_owned();
-        let known = [Method::GET, Method::HEAD, Method::POST, Method::PATCH, Method::PUT, Method::DELETE, Method::OPTIONS];
+        let known =
+            [Method::GET, Method::HEAD, Method::POST, Method::PATCH, Method::PUT, Method::DELETE, Method::OPTIONS];
         let method = if known.contains(method) { method.to_string() } else { "other".to_owned() };
         let labels = RouteLabels { route: route.clone(), method: method.clone() };
         self.request_duration.get_or_create(&labels).observe(took.as_secs_f64());

@@ -26,7 +26,11 @@ pub(crate) struct Scrape {
 impl Collector for Scrape {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), Error> {
         let mut to = To(&mut encoder);
-        to.gauge("store_up", "Whether the database answers and has the right schema", f64::from(u8::from(self.store_up)))?;
+        to.gauge(
+            "store_up",
+            "Whether the database answers and has the right schema",
+            f64::from(u8::from(self.store_up)),
+        )?;
         if let Some(overview) = &self.overview {
             encode_overview(&mut to, overview)?;
         }
@@ -78,7 +82,11 @@ fn encode_dispatcher(to: &mut To<'_, '_>, totals: &Totals, in_flight: usize) -> 
     to.counter("released", "Leases given back unused", totals.released)?;
     to.counter("leases_lost", "Attempts whose lease was gone when they were to be settled", totals.lost)?;
     to.counter("lease_renewals_lost", "Leases that could not be kept", totals.renewals_lost)?;
-    to.counter("lease_renewals_failed", "Renewals of a lease that failed, and may have been made good", totals.renewals_failed)?;
+    to.counter(
+        "lease_renewals_failed",
+        "Renewals of a lease that failed, and may have been made good",
+        totals.renewals_failed,
+    )?;
     to.counter("store_errors", "Calls of the dispatcher to the store that failed", totals.errors)?;
     to.counter("retention_removed_events", "Events that retention removed", totals.removed_events)?;
     to.gauge("dispatcher_in_flight", "Leases that this process holds", count(in_flight as u64))

@@ -1,0 +1,11 @@
+//! The resources of the API over real HTTP, on a real database, with a real dispatcher and real receivers where it matters.
+
+mod deliveries;
+mod endpoints;
+mod flights;
+mod keys;
+mod once;
+mod rotation;
+mod stage;
+mod stream;
+mod tenants;
