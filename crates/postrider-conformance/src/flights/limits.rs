@@ -114,6 +114,25 @@ pub async fn an_endpoints_own_limit_is_kept_by_two_dispatchers_together(t: &Tria
     assert_eq!(delivered, 20);
 }
 
+pub async fn a_slot_that_others_share_is_used_again_without_a_poll(t: &Trial) {
+    let receiver = Receiver::answering(200).await;
+    let settings = EndpointSettings {
+        secrets: vec![Secret::generate()],
+        max_in_flight: NonZeroU32::new(3),
+        ..EndpointSettings::default()
+    };
+    endpoint_at(t, &receiver, settings).await;
+    t.enqueue_all(vec![NewEvent::new("invoice.paid", "{}"); 12]).await;
+    // Somebody else has two of the three slots, so the dispatcher never sees its own limit reached.
+    let theirs: Vec<_> = t.claim("w0", 2).await.iter().map(|claim| claim.lease.delivery_id).collect();
+    assert_eq!(theirs.len(), 2);
+    let ours = t.deliveries().await.into_iter().map(|delivery| delivery.id).filter(|id| !theirs.contains(id));
+    let ours: Vec<_> = ours.collect();
+    let running = Running::start(dispatcher(&t.store, "w1").poll_interval(Duration::from_hours(1)));
+    all_become(t, &ours, DeliveryStatus::Delivered).await;
+    running.stop().await;
+}
+
 pub async fn an_endpoints_rate_limit_is_kept_without_polling(t: &Trial) {
     const PER_SECOND: f64 = 20.0;
     let receiver = Receiver::answering(200).await;

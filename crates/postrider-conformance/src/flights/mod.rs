@@ -178,6 +178,7 @@ macro_rules! flights {
             no_more_attempts_go_to_one_destination_than_allowed,
             an_endpoints_own_limit_is_kept,
             an_endpoints_own_limit_is_kept_by_two_dispatchers_together,
+            a_slot_that_others_share_is_used_again_without_a_poll,
             an_endpoints_rate_limit_is_kept_without_polling,
             a_slot_that_comes_free_during_a_claim_is_used_without_a_poll,
             a_claim_never_asks_for_more_than_the_free_slots,
