@@ -93,7 +93,7 @@ impl Stage {
                 .build()
                 .unwrap();
             let running = dispatcher.run(stopped());
-            self.running.push(tokio::spawn(async move { drop(running.await.unwrap()) }));
+            self.running.push(tokio::spawn(async move { _ = running.await.unwrap() }));
         }
     }
 

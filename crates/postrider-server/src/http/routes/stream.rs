@@ -24,7 +24,7 @@ use crate::http::extract::Query;
 use crate::service::{Follower, Told};
 
 /// How many streams there may be at once.
-const MOST_STREAMS: usize = 512;
+const MOST_STREAMS: usize = 256;
 
 /// How long a client waits before it connects again.
 const RECONNECT_AFTER: Duration = Duration::from_secs(2);
