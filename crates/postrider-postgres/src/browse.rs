@@ -9,8 +9,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use postrider::store::{LastMinute, Overview};
 use postrider::{
-    Attempt, Cursor, Delivery, DeliveryDetail, DeliveryFilter, DeliveryId, DeliveryStatus, EndpointId, Event, EventDelivery,
-    EventFilter, EventId, Metadata, Page, PageRequest,
+    Attempt, Cursor, Delivery, DeliveryDetail, DeliveryFilter, DeliveryId, DeliveryStatus, EndpointId, Event,
+    EventDelivery, EventFilter, EventId, Metadata, Page, PageRequest,
 };
 use sqlx::postgres::{PgArguments, PgRow, Postgres};
 use sqlx::query::Query;

@@ -83,10 +83,7 @@ impl PostgresStore {
         all(&events, fates)
     }
 
-    pub(crate) async fn enqueue_apart(
-        &self,
-        events: Vec<NewEvent>,
-    ) -> Result<Vec<Result<Enqueued>>, StoreError> {
+    pub(crate) async fn enqueue_apart(&self, events: Vec<NewEvent>) -> Result<Vec<Result<Enqueued>>, StoreError> {
         let mut admitted = Vec::with_capacity(events.len());
         let mut refused = Vec::with_capacity(events.len());
         for event in events {

@@ -19,6 +19,7 @@
 mod batch;
 mod browse;
 mod claim;
+mod diagnose;
 mod endpoints;
 mod enqueue;
 mod error;

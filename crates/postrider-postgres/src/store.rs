@@ -178,7 +178,7 @@ impl Store for PostgresStore {
     }
 
     async fn diagnose(&self) -> Result<Vec<Finding>> {
-        Ok(Vec::new())
+        self.find_trouble().await
     }
 
     async fn retain(&self, older_than: Duration, after: Option<EventId>, limit: u32) -> Result<Retained> {
