@@ -227,7 +227,14 @@ impl ServerFlags {
 /// Whose things a client command is about.
 #[derive(Debug, Args)]
 pub(crate) struct TenantFlag {
-    /// Whose [default: what the API key is for, or else `default`]
-    #[arg(long, value_name = "NAME", env = "POSTRIDER_TENANT", hide_env_values = true)]
+    /// One tenant's, or `*` for all when looking [default: what the API key is for; on a database all when looking, and
+    /// `default` otherwise]
+    #[arg(
+        long,
+        value_name = "NAME",
+        env = "POSTRIDER_TENANT",
+        hide_env_values = true,
+        help_heading = "On whose behalf"
+    )]
     pub(crate) tenant: Option<String>,
 }

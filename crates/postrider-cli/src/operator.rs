@@ -9,7 +9,7 @@ use crate::failure::{Exit, Failure};
 #[derive(Debug, Default, Args)]
 pub(crate) struct OperatorFlag {
     /// Who acts on the database, for the audit trail [default: $USER@cli]
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", help_heading = "On whose behalf")]
     operator: Option<String>,
 }
 

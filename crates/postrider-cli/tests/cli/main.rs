@@ -2,10 +2,13 @@
 
 #![allow(clippy::unwrap_used, reason = "a helper of a test may fail it, as the test itself may")]
 
+mod asking;
+mod client;
 mod configuration;
 mod crash;
 mod demo;
 mod doctor;
+mod endpoints;
 mod errors;
 mod flows;
 mod gate;

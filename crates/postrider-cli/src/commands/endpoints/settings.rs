@@ -50,6 +50,7 @@ impl SecretFlag {
 #[command(next_help_heading = "Settings")]
 pub(super) struct SettingFlags {
     /// Which events it gets: `*` is everything, `invoice.*` everything below `invoice.`, otherwise exact; comma-separated
+    /// [defaults to `*`]
     #[arg(long, value_name = "PATTERNS", value_delimiter = ',')]
     event_types: Option<Vec<String>>,
     /// The delays between attempts, such as `30s,2m,10m`; the last one repeats [defaults to the dispatcher's]
