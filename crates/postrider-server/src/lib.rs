@@ -5,6 +5,7 @@
 //! - [`api`]: what goes over the wire, in both directions. Clients can use the same types.
 //! - [`service`]: what the API does, without HTTP. The command line works on it directly when it has a database at hand.
 //! - [`http`]: routes, keys, limits, and how errors are told. [`Server`] puts it on a socket.
+#![allow(clippy::result_large_err, reason = "a problem is rare, and goes straight into an answer")]
 
 pub mod api;
 pub mod http;

@@ -12,8 +12,8 @@ fn id(prefix: &str, what: &str) -> Object {
         .build()
 }
 
-fn names<const N: usize>(names: [&str; N]) -> Object {
-    ObjectBuilder::new().schema_type(Type::String).enum_values(Some(names)).build()
+fn names<const N: usize>(names: [&str; N], what: &str) -> Object {
+    ObjectBuilder::new().schema_type(Type::String).enum_values(Some(names)).description(Some(what)).build()
 }
 
 pub(crate) fn event_id() -> Object {
@@ -33,15 +33,15 @@ pub(crate) fn key_id() -> Object {
 }
 
 pub(crate) fn delivery_status() -> Object {
-    names(DeliveryStatus::ALL.map(DeliveryStatus::as_str))
+    names(DeliveryStatus::ALL.map(DeliveryStatus::as_str), "How a delivery stands.")
 }
 
 pub(crate) fn outcome() -> Object {
-    names(OutcomeKind::ALL.map(OutcomeKind::as_str))
+    names(OutcomeKind::ALL.map(OutcomeKind::as_str), "What came of an attempt.")
 }
 
 pub(crate) fn scope() -> Object {
-    names(Scope::ALL.map(Scope::as_str))
+    names(Scope::ALL.map(Scope::as_str), "What a key permits; each scope includes those before it.")
 }
 
 /// An event's payload: any JSON value.

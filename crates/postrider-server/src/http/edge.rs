@@ -49,13 +49,11 @@ pub(super) async fn edge(State(state): State<AppState>, mut request: Request, ne
     let route = request.extensions().get::<MatchedPath>().map(|path| path.as_str().to_owned());
     let notes = Notes::default();
     request.extensions_mut().insert(notes.clone());
-    let mut response = match AssertUnwindSafe(next.run(request)).catch_unwind().await {
-        Ok(response) => response,
-        Err(_) => {
-            tracing::error!(request_id = id, %method, route, "a request's handler has panicked");
-            Problem::new(500, "internal", "something went wrong in the server").into_response()
-        }
-    };
+    let answered = AssertUnwindSafe(next.run(request)).catch_unwind().await;
+    let mut response = answered.unwrap_or_else(|_| {
+        tracing::error!(request_id = id, %method, route, "a request's handler has panicked");
+        Problem::new(500, "internal", "something went wrong in the server").into_response()
+    });
     if let Some(mut problem) = response.extensions_mut().remove::<Problem>() {
         problem.request_id = Some(id.clone());
         let (mut parts, _) = response.into_parts();

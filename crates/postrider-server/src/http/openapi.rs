@@ -1,16 +1,18 @@
 //! The API's description. Handlers tell what is their own; what all have in common is added here, so that none can
 //! forget it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use http::StatusCode;
+use serde_json::Value;
 use utoipa::openapi::path::{Operation, Parameter, ParameterBuilder, ParameterIn, PathItem};
 use utoipa::openapi::response::{Response, ResponseBuilder};
+use utoipa::openapi::schema::{AdditionalProperties, SchemaType};
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme};
 use utoipa::openapi::tag::TagBuilder;
 use utoipa::openapi::{
     Components, ContentBuilder, HeaderBuilder, InfoBuilder, LicenseBuilder, ObjectBuilder, OpenApi, Ref, RefOr,
-    Required, Tag, Type,
+    Required, Schema, Tag, Type,
 };
 use utoipa::{PartialSchema as _, ToSchema as _};
 
@@ -119,10 +121,18 @@ pub(super) fn complete(mut document: OpenApi) -> OpenApi {
             complete_operation(path, operation);
         }
     }
+    let asked = asked(&document);
     let components = document.components.get_or_insert_with(Components::new);
     let mut bearer = HttpBuilder::new().scheme(HttpAuthScheme::Bearer).bearer_format("prk_…").build();
     bearer.description = Some("An API key.".to_owned());
     components.add_security_scheme(BEARER, SecurityScheme::Http(bearer));
+    for name in asked {
+        if let Some(RefOr::T(Schema::Object(object))) = components.schemas.get_mut(&name)
+            && object.additional_properties.is_none()
+        {
+            object.additional_properties = Some(Box::new(AdditionalProperties::FreeForm(false)));
+        }
+    }
     components.schemas.insert(Problem::name().into_owned(), Problem::schema());
     components.schemas.insert(FieldProblem::name().into_owned(), FieldProblem::schema());
     let all = ALWAYS.into_iter().chain(WITH_KEY).chain(WITH_BODY).chain([NOT_FOUND]);
@@ -140,6 +150,11 @@ fn complete_operation(path: &str, operation: &mut Operation) {
     // Handlers of different resources have the same short names.
     let tag = operation.tags.iter().flatten().next().cloned().unwrap_or_default();
     operation.operation_id = operation.operation_id.take().map(|id| format!("{tag}_{id}"));
+    for parameter in operation.parameters.iter_mut().flatten() {
+        if let RefOr::T(parameter) = parameter {
+            complete_parameter(parameter);
+        }
+    }
     let mut commons: Vec<&Common> = ALWAYS.iter().collect();
     if tag == OPERATIONS {
         operation.security = Some(Vec::new());
@@ -165,6 +180,41 @@ fn complete_operation(path: &str, operation: &mut Operation) {
     }
 }
 
+/// The schemas of which bodies of requests are made. Fields that they do not have are refused.
+fn asked(document: &OpenApi) -> BTreeSet<String> {
+    let document = serde_json::to_value(document).unwrap_or_default();
+    let mut names = BTreeSet::new();
+    let items = document["paths"].as_object().into_iter().flatten().map(|(_, item)| item);
+    let mut waiting: Vec<&Value> =
+        items.filter_map(Value::as_object).flatten().map(|(_, operation)| &operation["requestBody"]).collect();
+    while let Some(value) = waiting.pop() {
+        match value {
+            Value::Array(values) => waiting.extend(values),
+            Value::Object(values) => waiting.extend(values.values()),
+            _ => {}
+        }
+        if let Some(name) = value["$ref"].as_str().and_then(|reference| reference.strip_prefix("#/components/schemas/"))
+            && names.insert(name.to_owned())
+        {
+            waiting.push(&document["components"]["schemas"][name]);
+        }
+    }
+    names
+}
+
+/// A parameter is there or not, but never null; and what is told of its schema is told of it.
+fn complete_parameter(parameter: &mut Parameter) {
+    let Some(RefOr::T(Schema::Object(schema))) = &mut parameter.schema else { return };
+    if let SchemaType::Array(types) = &schema.schema_type
+        && let [one, Type::Null] = &types[..]
+    {
+        schema.schema_type = SchemaType::Type(one.clone());
+    }
+    if parameter.description.is_none() {
+        parameter.description = schema.description.take();
+    }
+}
+
 fn tenant() -> Parameter {
     ParameterBuilder::new()
         .name("Postrider-Tenant")
@@ -178,7 +228,7 @@ fn tenant() -> Parameter {
 fn describe(status: &str, response: &mut Response) {
     if response.description.is_empty() {
         let reason = StatusCode::from_bytes(status.as_bytes()).ok().and_then(|status| status.canonical_reason());
-        response.description = reason.unwrap_or("Answer").to_owned();
+        reason.unwrap_or("Answer").clone_into(&mut response.description);
     }
     if status == "503" {
         response.headers.entry("Retry-After".to_owned()).or_insert_with(|| RefOr::T(retry_after()));

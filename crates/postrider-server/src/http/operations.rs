@@ -13,8 +13,11 @@ use super::AppState;
 use crate::api::Problem;
 use crate::metrics::{CONTENT_TYPE, Scrape};
 
-/// How long the database may take. Scrapers have little time, and all else can be told without it.
+/// How long the database may take to say that it is there.
 const PATIENCE: Duration = Duration::from_secs(5);
+
+/// How long a scrape waits for the database. Scrapers have little time, and all else can be told without it.
+const SCRAPE_PATIENCE: Duration = Duration::from_secs(1);
 
 pub(super) fn routes() -> OpenApiRouter<AppState> {
     OpenApiRouter::new().routes(routes!(healthz)).routes(routes!(readyz)).routes(routes!(metrics))
@@ -50,8 +53,8 @@ async fn readyz(State(state): State<AppState>) -> Result<&'static str, Problem> 
 #[utoipa::path(get, path = "/metrics", tag = "operations", responses((status = 200, body = String, content_type = "text/plain")))]
 async fn metrics(State(state): State<AppState>) -> impl IntoResponse {
     let service = state.service();
-    let counting = timeout(PATIENCE, service.overview_of(None));
-    let (overview, health) = tokio::join!(counting, timeout(PATIENCE, service.store().health()));
+    let counting = timeout(SCRAPE_PATIENCE, service.overview_of(None));
+    let (overview, health) = tokio::join!(counting, timeout(SCRAPE_PATIENCE, service.store().health()));
     let health = health.ok().and_then(Result::ok);
     let scrape = Scrape {
         overview: overview.ok().and_then(Result::ok),

@@ -28,9 +28,9 @@ fn plain(open_metrics: &str) -> String {
         if let Some((name, kind)) = line.strip_prefix("# TYPE ").and_then(|rest| rest.split_once(' ')) {
             let suffix = if kind == "counter" { "_total" } else { "" };
             if let Some((_, help)) = help.take() {
-                text.push_str(&format!("# HELP {name}{suffix} {help}\n"));
+                text.extend(["# HELP ", name, suffix, " ", help, "\n"]);
             }
-            text.push_str(&format!("# TYPE {name}{suffix} {kind}\n"));
+            text.extend(["# TYPE ", name, suffix, " ", kind, "\n"]);
             continue;
         }
         text.push_str(line);

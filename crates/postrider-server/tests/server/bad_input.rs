@@ -139,7 +139,7 @@ async fn bodies_that_are_no_events_are_refused() {
             "a private destination",
             text(r#"{"type":"a.b","payload":1,"destination_url":"http://127.0.0.1/"}"#),
             422,
-            "destination_private_address",
+            "destination_loopback_address",
         ),
         ("a long payload", event(&long), 413, "payload_too_large"),
         ("one byte over", event_of(MOST_BYTES + 1), 413, "body_too_large"),
@@ -224,7 +224,7 @@ async fn bodies_that_are_not_what_their_headers_say_are_refused() {
         ),
         (
             "a length beyond measure",
-            post(&api, &format!("{JSON}content-length: 18446744073709551615\r\n"), &good),
+            post(&api, &format!("{JSON}content-length: 1000000000000\r\n"), &good),
             413,
             "body_too_large",
         ),

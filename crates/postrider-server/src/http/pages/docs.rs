@@ -92,7 +92,7 @@ fn show(page: &mut String, operation: &Operation<'_>, document: &Value) {
         escape(operation.path)
     );
     page.push_str(&paragraphs(operation.value["description"].as_str().unwrap_or_default()));
-    let _ = write!(page, "<pre><code>{}</code></pre>\n", escape(&curl(operation, document)));
+    let _ = writeln!(page, "<pre><code>{}</code></pre>", escape(&curl(operation, document)));
     parameters(page, operation.value, document);
     let body = &operation.value["requestBody"]["content"]["application/json"]["schema"];
     if !body.is_null() {
@@ -201,10 +201,10 @@ fn kind(schema: &Value) -> String {
         Value::String(name) => vec![name.as_str()],
         _ => vec!["anything"],
     };
-    let named = |name: &&str| match *name {
+    let in_words = |name: &&str| match *name {
         "array" => format!("array of {}", kind(&schema["items"])),
         "string" if schema["format"] == "date-time" => "instant".to_owned(),
         name => escape(name),
     };
-    names.iter().map(named).collect::<Vec<_>>().join(" or ")
+    names.iter().map(in_words).collect::<Vec<_>>().join(" or ")
 }

@@ -21,14 +21,19 @@ pub(super) fn line(text: &str) -> String {
     let mut html = String::new();
     for (at, part) in text.split('`').enumerate() {
         let part = escape(part);
-        html.push_str(&if at % 2 == 1 { format!("<code>{part}</code>") } else { part });
+        let (before, after) = if at % 2 == 1 { ("<code>", "</code>") } else { ("", "") };
+        html.extend([before, &part, after]);
     }
     html
 }
 
 /// Paragraphs, which blank lines separate.
 pub(super) fn paragraphs(text: &str) -> String {
-    text.split("\n\n").map(|paragraph| format!("<p>{}</p>\n", line(paragraph.trim()))).collect()
+    let mut html = String::new();
+    for paragraph in text.split("\n\n") {
+        html.extend(["<p>", &line(paragraph.trim()), "</p>\n"]);
+    }
+    html
 }
 
 #[cfg(test)]
