@@ -14,25 +14,30 @@ Exit codes:
   2  usage: the command line makes no sense
   3  not found
   4  refused: a value was not accepted, or a delivery's state forbids it
-  5  cannot connect to the database
-  6  not authorised
+  5  cannot connect to the database or the server
+  6  not authorised: the API key is missing, wrong, or not allowed to
 
 Configuration: `postrider.toml` in the working directory, overridden by POSTRIDER_* variables,
 overridden by flags. `postrider config` prints every value and where it came from.
 
+Client commands (send, endpoints, events, deliveries, dead, once, why, keys) ask the server that
+--server or POSTRIDER_SERVER names, with the key in POSTRIDER_API_KEY. Without one they work
+straight on the database, for which no server needs to run.
+
 Examples:
   postrider demo
-  export POSTRIDER_ALLOWED_NETWORKS=127.0.0.0/8
-  export POSTRIDER_SIGNING_SECRET=$(postrider sign --new-secret)
+  postrider serve --dev --allowed-networks 127.0.0.0/8 &
+  export POSTRIDER_SERVER=http://127.0.0.1:8400
   postrider listen &
-  postrider send invoice.paid --data '{\"invoice\":\"in_42\"}' --to http://127.0.0.1:9400/
-  postrider dispatch";
+  postrider endpoints add http://127.0.0.1:9400/
+  postrider send invoice.paid --data '{\"invoice\":\"in_42\"}'
+  postrider deliveries list";
 
 /// Webhooks delivered surely, signed, in time.
 ///
 /// Events are written together with one delivery per destination; a dispatcher takes due deliveries under a lease,
-/// makes one attempt each, and settles the result. It works on an SQLite file in the working directory unless
-/// `--database` names another or a Postgres server.
+/// makes one attempt each, and settles the result. `postrider serve` is the HTTP API and a dispatcher in one process, on an
+/// SQLite file in the working directory unless `--database` names another or a Postgres server.
 #[derive(Debug, Parser)]
 #[command(name = "postrider", version, after_long_help = AFTER_HELP, after_help = "`--help` lists exit codes and examples.", max_term_width = 100, subcommand_required = true, arg_required_else_help = true)]
 pub(crate) struct Cli {

@@ -33,7 +33,7 @@ pub(crate) struct Ended {
 }
 
 enum Part {
-    Dispatcher(Totals),
+    Dispatcher(Box<Totals>),
     Server,
 }
 
@@ -44,7 +44,7 @@ impl Process {
         let mut parts: JoinSet<Result<Part, Failure>> = JoinSet::new();
         if let Some(dispatcher) = self.dispatcher {
             let stopped = told(stopping.clone());
-            parts.spawn(async move { Ok(Part::Dispatcher(dispatcher.run(stopped).await?)) });
+            parts.spawn(async move { Ok(Part::Dispatcher(Box::new(dispatcher.run(stopped).await?))) });
         }
         if let Some((server, listener)) = self.server {
             let stopped = told(stopping);
@@ -68,7 +68,7 @@ impl Process {
         });
         while let Some(part) = parts.join_next().await {
             match part {
-                Ok(Ok(Part::Dispatcher(totals))) => ended.totals = Some(totals),
+                Ok(Ok(Part::Dispatcher(totals))) => ended.totals = Some(*totals),
                 Ok(Ok(Part::Server)) => {}
                 // The first failure is the cause, and what follows from it is only in the log.
                 Ok(Err(error)) => failure = failure.or(Some(error)),

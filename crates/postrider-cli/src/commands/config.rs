@@ -30,7 +30,7 @@ Examples:
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
-    /// Print a new random value for secret_key, and nothing else
+    /// Print a new random value for `secret_key`, and nothing else
     #[arg(long, conflicts_with_all = ["DispatcherFlags", "RetryFlags", "DestinationFlags", "SignatureFlags", "SigningSecretFlag", "PayloadFlags", "UpkeepFlags", "ServerFlags"])]
     new_secret_key: bool,
     #[command(flatten)]

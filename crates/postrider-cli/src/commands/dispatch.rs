@@ -72,7 +72,7 @@ pub(crate) async fn run(arguments: Arguments, context: &Context) -> Result<(), F
         arguments.signature.flags(),
         arguments.signing_secret.flags(),
     ];
-    let config = context.config(flags.concat())?;
+    let config = context.config_without_server(flags.concat())?;
     let signals = Signals::catch()?;
     logging::start(&config)?;
     // The key of the configuration is the server's address; a dispatcher beside it must not want the same one.
@@ -92,15 +92,15 @@ pub(crate) async fn run(arguments: Arguments, context: &Context) -> Result<(), F
         if until_idle {
             idle(&*store, config.poll_interval).await;
         } else {
-            std::future::pending().await
+            std::future::pending::<()>().await;
         }
     };
     let ended = Process { dispatcher: Some(dispatcher), server }.run(signals, done).await?;
-    conclude(ended.totals.unwrap_or_default(), context.output)
+    conclude(&ended.totals.unwrap_or_default(), context.output)
 }
 
 /// Tells what a dispatcher did.
-pub(crate) fn conclude(totals: Totals, output: Output) -> Result<(), Failure> {
+pub(crate) fn conclude(totals: &Totals, output: Output) -> Result<(), Failure> {
     let report = Report::from(totals);
     if output.json { output.document(&report) } else { output.line(report.sentence()) }
 }
@@ -196,8 +196,8 @@ struct Report {
     network_failures: u64,
 }
 
-impl From<Totals> for Report {
-    fn from(totals: Totals) -> Self {
+impl From<&Totals> for Report {
+    fn from(totals: &Totals) -> Self {
         Self {
             claimed: totals.claimed,
             delivered: totals.delivered,

@@ -38,7 +38,7 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) async fn run(arguments: Arguments, context: &Context) -> Result<(), Failure> {
-    let config = context.config(Flags::new())?;
+    let config = context.config_without_server(Flags::new())?;
     let database = &config.database;
     let names = match database {
         Database::Sqlite(path) => {

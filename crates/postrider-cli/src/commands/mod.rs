@@ -22,14 +22,9 @@ pub(crate) mod url;
 pub(crate) mod verify;
 pub(crate) mod why;
 
-use std::sync::Arc;
-
-use postrider::Store;
-
 use crate::cli::{Cli, Command, Global};
 use crate::config::{Config, Flags, Key};
-use crate::database::Preparation;
-use crate::failure::Failure;
+use crate::failure::{Exit, Failure};
 use crate::output::Output;
 
 /// What every command is given.
@@ -51,10 +46,14 @@ impl Context {
         Config::load(self.global.config.as_deref(), flags)
     }
 
-    /// The configured database, for commands that only look and act on what is there.
-    pub(crate) async fn existing_store(&self) -> Result<Arc<dyn Store>, Failure> {
-        let config = self.config(Flags::new())?;
-        config.database.open(&config, Preparation::Existing).await
+    /// The same, for commands that work on the database whatever server is known: to pass over one that was named would
+    /// look as if it had been asked.
+    pub(crate) fn config_without_server(&self, flags: Flags) -> Result<Config, Failure> {
+        if self.global.server.is_some() {
+            let message = "--server has no meaning here: this command works on the database";
+            return Err(Failure::new(Exit::Usage, "usage", message).hint("name it with --database"));
+        }
+        self.config(flags)
     }
 }
 

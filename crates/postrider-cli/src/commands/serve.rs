@@ -24,8 +24,8 @@ const EXAMPLES: &str = "\
 The first start on a database prints an admin key, this once, to standard output. If it is lost,
 `postrider keys create --database …` makes another one straight on the database.
 
-It runs until SIGINT or SIGTERM, then takes no new connections, claims nothing new, waits for what is
-under way (at most --drain-timeout), and exits with 0. A second signal ends it at once.
+It runs until SIGINT or SIGTERM, then takes no new connections, claims nothing new, waits for what
+is under way (at most --drain-timeout), and exits with 0. A second signal ends it at once.
 
 On Postgres run as many as wanted, with the same secret_key. An SQLite file has one dispatcher at a
 time: run further servers on it with --no-dispatch.
@@ -81,7 +81,7 @@ pub(crate) async fn run(arguments: Arguments, context: &Context) -> Result<(), F
         arguments.signature.flags(),
         arguments.signing_secret.flags(),
     ];
-    let config = context.config(flags.concat())?;
+    let config = context.config_without_server(flags.concat())?;
     if arguments.dev {
         require_loopback(&config)?;
     }
@@ -91,10 +91,15 @@ pub(crate) async fn run(arguments: Arguments, context: &Context) -> Result<(), F
     let (listener, url) = process::bind(config.listen).await?;
     let preparation = if arguments.no_migrate { Preparation::Check } else { Preparation::Migrate };
     let store = config.database.open_for_work(&config, preparation).await?;
-    let dispatches = config.dispatch_enabled && !arguments.no_dispatch;
-    let dispatcher = if dispatches { Some(dispatch::build(Arc::clone(&store), &config)?) } else { None };
+    let with_dispatcher = config.dispatch_enabled && !arguments.no_dispatch;
+    let dispatcher = if with_dispatcher { Some(dispatch::build(Arc::clone(&store), &config)?) } else { None };
     let service = Service::new(store, process::service_settings(&config));
-    let started = Started { listening: &url, database: config.database.to_string(), dispatches, dev: arguments.dev };
+    let started = Started {
+        listening: &url,
+        database: config.database.to_string(),
+        dispatches: with_dispatcher,
+        dev: arguments.dev,
+    };
     started.tell(context.output)?;
     if !arguments.dev {
         tell_first_key(&service, &url, context.output).await?;
@@ -111,7 +116,7 @@ pub(crate) async fn run(arguments: Arguments, context: &Context) -> Result<(), F
     // Whoever was answered is in the database; this is for those who went away before they were.
     let _ = tokio::time::timeout(config.drain_timeout, service.flush()).await;
     match ended.totals {
-        Some(totals) => dispatch::conclude(totals, context.output),
+        Some(totals) => dispatch::conclude(&totals, context.output),
         None => Ok(()),
     }
 }

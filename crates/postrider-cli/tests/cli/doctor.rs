@@ -23,14 +23,18 @@ fn examined(workplace: &Workplace, options: &[&str]) -> (Option<i32>, Value) {
 
 fn a_database_that_is_fit_is_called_so(place: &Place) {
     place.workplace.run(["migrate"]).succeeds();
-    let (code, answer) = examined(&place.workplace, &[]);
-    assert_eq!(code, Some(0), "{answer:#}");
+    let (_, answer) = examined(&place.workplace, &[]);
+    let problems = answer["data"].as_array().unwrap().iter().filter(|finding| finding["level"] == "problem");
+    // The server of tests does not sync to disk, and that is found.
+    assert!(problems.into_iter().all(|finding| finding["check"] == "durability"), "{answer:#}");
     for check in ["configuration", "destinations", "signing_secret", "encryption", "database", "migrations", "clock"] {
         assert_eq!(level(&answer, check), Some("ok"), "{check}: {answer:#}");
     }
     assert_eq!(level(&answer, "private_networks"), Some("warning"), "loopback is open here: {answer:#}");
-    assert!(answer["data"].as_array().unwrap().len() > 8, "the store adds what it knows: {answer:#}");
-    let table = place.workplace.run(["doctor"]).succeeds().stdout;
+    for check in ["schema", "endpoint_settings", "secret_key"] {
+        assert_eq!(level(&answer, check), Some("ok"), "the store adds what it knows: {check}: {answer:#}");
+    }
+    let table = place.workplace.run(["doctor"]).stdout;
     assert!(table.lines().any(|line| line.starts_with("hint (private_networks): ")), "{table}");
 }
 

@@ -1,10 +1,16 @@
 //! No secret and no payload in anything that is printed, but where it was asked for.
 
+use crate::gate::Gate;
+use crate::served::{Place, on_both};
 use crate::support::{LOOPBACK, Workplace, listen};
+
+on_both! {
+    no_secret_and_no_payload_in_the_log_of_a_server
+}
 
 /// Bytes that appear nowhere by chance.
 const SECRET: &str = "CANARY-secret-0123456789abcdef";
-const KEY: &str = "CANARY-key-0123456789abcdef";
+const KEY: &str = "CANARYkeyCANARYkeyCANARYkeyCANARYkeyCANARYA=";
 const PAYLOAD: &str = "CANARY-payload";
 
 #[test]
@@ -48,4 +54,33 @@ fn no_secret_and_no_payload_in_any_output() {
     // The receiver is the user's own, and shows what arrives; its secret it does not show.
     listening.line("the payload", |line| line.contains(PAYLOAD));
     assert!(!listening.text().contains("CANARY-secret"), "{}", listening.text());
+}
+
+/// A server that logs everything it can, while all kinds of secrets pass through it.
+fn no_secret_and_no_payload_in_the_log_of_a_server(place: &Place) {
+    let gate = Gate::answering(|earlier| if earlier == 0 { 500 } else { 200 });
+    gate.open();
+    let mut command = place.workplace.command();
+    command.env("POSTRIDER_LOG", "trace").env("POSTRIDER_SIGNING_SECRET", SECRET);
+    let served = place.serve_by(command, &["--secret-key", KEY, "--retry-schedule", "10ms"]).opened();
+    let key = served.api.key.clone().unwrap();
+    let endpoint = serde_json::json!({ "url": gate.url, "secret": SECRET, "headers": { "x-token": "CANARY-header" } });
+    let endpoint = served.api.post("/v1/endpoints", &endpoint);
+    let id = endpoint["id"].as_str().unwrap();
+    let rotated = served.api.post(&format!("/v1/endpoints/{id}/rotate-secret"), &serde_json::json!({}));
+    let rotated = rotated["secret"].as_str().unwrap().to_owned();
+    let made = served.api.post("/v1/keys", &serde_json::json!({ "name": "another", "scope": "read" }));
+    let event = serde_json::json!({ "type": "a.b", "payload": { "x": PAYLOAD } });
+    let sent = served.api.post("/v1/events", &event);
+    served.api.until(sent["deliveries"][0]["id"].as_str().unwrap(), "delivered");
+    let wrong = served.api.clone().with_key("prk_CANARY").get("/v1/overview");
+    assert_eq!(wrong.0, 401);
+    let text = served.stop();
+    assert!(text.contains("TRACE"), "it logs everything: {text}");
+    assert!(!text.contains("CANARY"), "{text}");
+    let other = made["key"].as_str().unwrap();
+    for secret in [&rotated["whsec_".len()..], other] {
+        assert!(!text.contains(secret), "{text}");
+    }
+    assert_eq!(text.matches(&key).count(), 1, "it is printed once: {text}");
 }

@@ -1,5 +1,6 @@
 //! A `postrider serve` that runs, and somebody who asks it.
 
+use std::process::Command;
 use std::sync::Arc;
 
 use postrider_postgres::testing::TestDatabase;
@@ -32,7 +33,17 @@ impl Place {
     /// Starts a server on a free port, and waits until it has one.
     #[track_caller]
     pub(crate) fn serve(&self, options: &[&str]) -> Served {
-        Served::start(&self.workplace, &self.runtime, options)
+        self.serve_by(self.workplace.command(), options)
+    }
+
+    /// The same, by a command whose environment the test has changed.
+    #[track_caller]
+    pub(crate) fn serve_by(&self, mut command: Command, options: &[&str]) -> Served {
+        command.args(["serve", "--listen", "127.0.0.1:0", "--json"]).args(options);
+        let running = Running::start(command);
+        let started = running.json_line("the start", |line| line["listening"].is_string());
+        let url = started["listening"].as_str().unwrap().to_owned();
+        Served { running, api: Api::new(&self.runtime, url) }
     }
 }
 
@@ -71,15 +82,6 @@ pub(crate) struct Served {
 }
 
 impl Served {
-    #[track_caller]
-    pub(crate) fn start(workplace: &Workplace, runtime: &Arc<Runtime>, options: &[&str]) -> Self {
-        let arguments = ["serve", "--listen", "127.0.0.1:0", "--json"].into_iter().chain(options.iter().copied());
-        let running = workplace.start(arguments);
-        let started = running.json_line("the start", |line| line["listening"].is_string());
-        let url = started["listening"].as_str().unwrap().to_owned();
-        Self { running, api: Api::new(runtime, url) }
-    }
-
     /// The key that the first start prints.
     #[track_caller]
     pub(crate) fn first_key(&self) -> String {
@@ -125,6 +127,12 @@ impl Api {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let client = reqwest::Client::builder().no_proxy().timeout(DEADLINE).build().unwrap();
         Self { runtime: Arc::clone(runtime), client, url, key: None }
+    }
+
+    /// The same server, asked with this key.
+    pub(crate) fn with_key(mut self, key: &str) -> Self {
+        self.key = Some(key.to_owned());
+        self
     }
 
     pub(crate) fn request(&self, method: reqwest::Method, path: &str) -> reqwest::RequestBuilder {

@@ -116,19 +116,9 @@ impl Workplace {
 
     /// Starts a command that goes on until it is told to stop.
     pub(crate) fn start<'a>(&self, arguments: impl IntoIterator<Item = &'a str>) -> Running {
-        let mut child = self
-            .command()
-            .args(arguments)
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("the binary can be started");
-        let lines = Arc::new(Lines::default());
-        let readers = vec![
-            follow(child.stdout.take().unwrap(), Arc::clone(&lines)),
-            follow(child.stderr.take().unwrap(), Arc::clone(&lines)),
-        ];
-        Running { child, lines, readers }
+        let mut command = self.command();
+        command.args(arguments);
+        Running::start(command)
     }
 
     /// Waits until a JSON command's answer satisfies a condition, and returns that answer.
@@ -214,6 +204,18 @@ pub(crate) struct Running {
 }
 
 impl Running {
+    /// Starts a command and follows what it prints.
+    pub(crate) fn start(mut command: Command) -> Self {
+        let mut child =
+            command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the binary can be started");
+        let lines = Arc::new(Lines::default());
+        let readers = vec![
+            follow(child.stdout.take().unwrap(), Arc::clone(&lines)),
+            follow(child.stderr.take().unwrap(), Arc::clone(&lines)),
+        ];
+        Self { child, lines, readers }
+    }
+
     /// Waits for a line that satisfies a condition.
     #[track_caller]
     pub(crate) fn line(&self, what: &str, condition: impl Fn(&str) -> bool) -> String {
