@@ -131,48 +131,48 @@ impl From<postrider::DeliveryDetail> for DeliveryDetail {
 
 /// Which deliveries to list. Filters narrow together.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, IntoParams)]
-#[serde(deny_unknown_fields, default)]
+#[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct DeliveryQuery {
     /// Only those in this status.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[param(schema_with = schemas::delivery_status)]
     pub status: Option<String>,
     /// Only those to this endpoint.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[param(example = "ep_01jd8x4k2hf4xr5zt3yq7m9nbw")]
     pub endpoint_id: Option<String>,
     /// Only those of this event.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[param(example = "evt_01jd8x4k2hf4xr5zt3yq7m9nbw")]
     pub event_id: Option<String>,
     /// Only those of events of exactly this type.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[param(example = "invoice.paid")]
     pub event_type: Option<String>,
     /// Created at or after this instant: `2026-02-21T12:00:00Z`, or that long ago: `1h`.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[param(example = "1h")]
     pub since: Option<String>,
     /// Created before this instant, or that long ago.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[param(example = "2026-02-21T12:00:00Z")]
     pub until: Option<String>,
     /// How many: 1 to 250, 50 if it is left out.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[param(minimum = 1, maximum = 250)]
     pub limit: Option<u32>,
     /// The `next_cursor` of the page before.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cursor: Option<String>,
 }
 
 /// Why a delivery is cancelled.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields, default)]
+#[serde(deny_unknown_fields)]
 pub struct CancelRequest {
     /// For people; it is shown with the delivery, and in the audit trail.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(example = "the customer has left", max_length = 1000)]
     pub reason: Option<String>,
 }

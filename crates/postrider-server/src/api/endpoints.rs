@@ -152,46 +152,46 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Patched<T> {
 
 /// What is to be changed about an endpoint. What is left out stays as it is; null is the server's default again.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields, default)]
+#[serde(deny_unknown_fields)]
 pub struct EndpointPatch {
-    /// Where events are sent. Deliveries that exist keep their destination.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(example = "https://hooks.example.com/billing", max_length = 2048)]
+    /// Where events are sent. Deliveries that exist keep their destination. It has no default, and cannot be null.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "not_null")]
+    #[schema(value_type = String, required = false, example = "https://hooks.example.com/billing", max_length = 2048)]
     pub url: Option<String>,
     /// Which event types it wants.
-    #[serde(skip_serializing_if = "Patched::is_unchanged")]
+    #[serde(default, skip_serializing_if = "Patched::is_unchanged")]
     #[schema(value_type = Option<Vec<String>>, example = json!(["invoice.*"]), min_items = 1, max_items = 100)]
     pub event_types: Patched<Vec<String>>,
     /// How long to wait after each failure; the last delay repeats.
-    #[serde(skip_serializing_if = "Patched::is_unchanged")]
+    #[serde(default, skip_serializing_if = "Patched::is_unchanged")]
     #[schema(value_type = Option<Vec<String>>, example = json!(["30s", "2m", "10m"]))]
     pub retry_schedule: Patched<Vec<String>>,
     /// How many attempts are made before a delivery is dead.
-    #[serde(skip_serializing_if = "Patched::is_unchanged")]
+    #[serde(default, skip_serializing_if = "Patched::is_unchanged")]
     #[schema(value_type = Option<u32>, minimum = 1, maximum = 1000)]
     pub max_attempts: Patched<u32>,
     /// At most this many attempts at a time, from all dispatchers together.
-    #[serde(skip_serializing_if = "Patched::is_unchanged")]
+    #[serde(default, skip_serializing_if = "Patched::is_unchanged")]
     #[schema(value_type = Option<u32>, minimum = 1, maximum = 10_000)]
     pub max_in_flight: Patched<u32>,
     /// At most this often, from all dispatchers together: `100/s`, `600/m`, `5000/h`.
-    #[serde(skip_serializing_if = "Patched::is_unchanged")]
+    #[serde(default, skip_serializing_if = "Patched::is_unchanged")]
     #[schema(value_type = Option<String>, example = "100/s", pattern = "^[0-9]+/[smh]$")]
     pub rate_limit: Patched<String>,
     /// For one whole attempt, from `100ms` to `1h`.
-    #[serde(skip_serializing_if = "Patched::is_unchanged")]
+    #[serde(default, skip_serializing_if = "Patched::is_unchanged")]
     #[schema(value_type = Option<String>, example = "15s")]
     pub timeout: Patched<String>,
     /// How payloads are signed.
-    #[serde(skip_serializing_if = "Patched::is_unchanged")]
+    #[serde(default, skip_serializing_if = "Patched::is_unchanged")]
     #[schema(value_type = Option<Signature>)]
     pub signature: Patched<Signature>,
     /// Sent with every attempt; all of them, in the place of those that were there.
-    #[serde(skip_serializing_if = "Patched::is_unchanged")]
+    #[serde(default, skip_serializing_if = "Patched::is_unchanged")]
     #[schema(value_type = Option<BTreeMap<String, String>>, example = json!({"x-team": "billing"}))]
     pub headers: Patched<BTreeMap<String, String>>,
     /// For people.
-    #[serde(skip_serializing_if = "Patched::is_unchanged")]
+    #[serde(default, skip_serializing_if = "Patched::is_unchanged")]
     #[schema(value_type = Option<String>, max_length = 1000)]
     pub description: Patched<String>,
 }
@@ -261,44 +261,48 @@ pub struct EndpointWithSecret {
 
 /// Which endpoints to list.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, IntoParams)]
-#[serde(deny_unknown_fields, default)]
+#[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct EndpointQuery {
     /// Only those in this status.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[param(schema_with = endpoint_status)]
     pub status: Option<String>,
     /// How many: 1 to 250, 50 if it is left out.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[param(minimum = 1, maximum = 250)]
     pub limit: Option<u32>,
     /// The `next_cursor` of the page before.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cursor: Option<String>,
 }
 
 /// Why an endpoint is paused.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields, default)]
+#[serde(deny_unknown_fields)]
 pub struct PauseRequest {
     /// For people; it is shown with the endpoint, and in the audit trail.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(example = "the receiver moves house", max_length = 1000)]
     pub reason: Option<String>,
 }
 
 /// How a secret is replaced.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields, default)]
+#[serde(deny_unknown_fields)]
 pub struct RotateRequest {
     /// What signs from now on. One is made if it is left out.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub secret: Option<Confidential>,
     /// How long the one before signs beside it: `24h` if it is left out, `0s` not at all, `30d` at most.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(example = "24h")]
     pub overlap: Option<String>,
+}
+
+fn not_null<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
+    String::deserialize(deserializer).map(Some)
 }
 
 fn endpoint_status() -> Object {
@@ -338,6 +342,7 @@ mod tests {
     #[test]
     fn what_is_not_known_is_refused() {
         assert!(serde_json::from_str::<EndpointPatch>(r#"{"secret":"a"}"#).is_err());
+        assert!(serde_json::from_str::<EndpointPatch>(r#"{"url":null}"#).is_err(), "there is no default URL");
         assert!(serde_json::from_str::<NewEndpoint>(r#"{"url":"https://a.example","events":[]}"#).is_err());
         assert!(serde_json::from_str::<Signature>(r#"{"scheme":"standard","algorithm":"none"}"#).is_err());
     }

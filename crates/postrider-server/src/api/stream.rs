@@ -10,19 +10,19 @@ use super::schemas;
 
 /// Which announcements to follow.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, IntoParams)]
-#[serde(deny_unknown_fields, default)]
+#[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct StreamQuery {
     /// Only those on this topic.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[param(example = "postrider")]
     pub topic: Option<String>,
     /// Only this fact.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[param(schema_with = fact)]
     pub fact: Option<String>,
     /// Go on after this place: the `id` of the last event that was seen. The header `Last-Event-ID` goes before it.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[param(example = "4711")]
     pub after: Option<String>,
 }

@@ -10,6 +10,7 @@ use std::time::Duration;
 use postrider::event::check_name;
 use postrider::store::{Announced, FeedPlace};
 use postrider::{Fact, Store};
+use tokio::time::Instant;
 
 use super::{Caller, Service, Tenancy};
 use crate::api::Problem;
@@ -17,6 +18,10 @@ use crate::api::stream::{Announcement, StreamQuery};
 
 /// How many announcements are read at once, of all tenants.
 const READ_AT_ONCE: u32 = 250;
+
+/// Between two reads, however much is announced: what comes in the meantime is read at once, and many followers together do
+/// not keep the database busy.
+const READ_PAUSE: Duration = Duration::from_millis(25);
 
 /// A place whose text is longer is not told: its many gaps are there for a moment only, while a long transaction goes on.
 const MOST_PLACE_BYTES: usize = 4_096;
@@ -38,6 +43,7 @@ pub struct Follower {
     topic: Option<String>,
     fact: Option<Fact>,
     place: FeedPlace,
+    may_read_at: Instant,
 }
 
 impl Service {
@@ -57,7 +63,8 @@ impl Service {
             None => self.store().announcements_end().await?,
         };
         let store = Arc::clone(self.store());
-        Ok(Follower { store, tenancy: caller.tenant.clone(), topic: query.topic.clone(), fact, place })
+        let (tenancy, topic) = (caller.tenant.clone(), query.topic.clone());
+        Ok(Follower { store, tenancy, topic, fact, place, may_read_at: Instant::now() })
     }
 }
 
@@ -69,12 +76,14 @@ impl Follower {
 
     /// What has been announced meanwhile; waits for something up to `patience`, and then has nothing.
     pub async fn next(&mut self, patience: Duration) -> Result<Vec<Told>, Problem> {
-        let deadline = tokio::time::Instant::now() + patience;
+        let deadline = Instant::now() + patience;
         loop {
+            tokio::time::sleep_until(self.may_read_at).await;
+            self.may_read_at = Instant::now() + READ_PAUSE;
             let announced = self.store.announcements(&self.place, READ_AT_ONCE).await?;
             let full = announced.announcements.len() >= READ_AT_ONCE as usize;
             let told = self.take(announced);
-            let left = deadline.saturating_duration_since(tokio::time::Instant::now());
+            let left = deadline.saturating_duration_since(Instant::now());
             if !told.is_empty() || left.is_zero() {
                 return Ok(told);
             }

@@ -279,3 +279,27 @@ async fn looking_needs_a_key_that_may_look_and_changing_one_that_may_change() {
     assert_eq!(answer.problem(), (401, "key_missing"));
     assert_eq!(answer.headers["www-authenticate"], "Bearer");
 }
+
+#[tokio::test]
+async fn an_endpoint_whose_secret_cannot_be_opened_is_shown_and_not_overwritten() {
+    let mut stage = Stage::quiet().await;
+    let created = stage.endpoint(json!({"url": "https://hooks.example.com/", "description": "kept"})).await;
+    stage.restart_with_another_secret_key().await;
+    let shown = stage.expect(200, "GET", &path(&created), None).await;
+    assert!(text(&shown["trouble"]).contains("secret_key_unknown"), "{shown}");
+    for (method, path) in [("PATCH", path(&created)), ("POST", format!("{}/rotate-secret", path(&created)))] {
+        let answer = stage.ask(method, &path, Some(json!({}))).await;
+        assert_eq!(answer.problem(), (409, "endpoint_unreadable"), "{method}: {}", answer.text);
+    }
+    assert_eq!(stage.ask("DELETE", &path(&created), None).await.status, 204, "it can be removed");
+}
+
+#[tokio::test]
+async fn a_null_where_something_must_be_is_refused() {
+    let stage = Stage::quiet().await;
+    let created = stage.endpoint(json!({"url": "https://hooks.example.com/"})).await;
+    let answer = stage.ask("PATCH", &path(&created), Some(json!({"url": null}))).await;
+    assert_eq!((answer.status, &answer.body["errors"][0]["field"]), (422, &json!("url")), "{}", answer.text);
+    let paused = stage.expect(200, "POST", &format!("{}/pause", path(&created)), Some(Value::Null)).await;
+    assert_eq!(paused["status"], "paused", "a body that may be left out may be null");
+}

@@ -9,3 +9,6 @@ mod rotation;
 mod stage;
 mod stream;
 mod tenants;
+
+/// The same tests run on Postgres, in `resources_on_postgres`.
+const ON_POSTGRES: bool = false;

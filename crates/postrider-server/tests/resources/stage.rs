@@ -1,6 +1,5 @@
-//! A server on a SQLite file of its own, and somebody who asks it.
+//! A server on a database of its own, and somebody who asks it.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,6 +15,8 @@ use postrider::{
     Admission, DestinationPolicy, Dispatcher, KeyToken, Keyring, NewApiKey, RetryPolicy, Scope, SecretKey, Store,
 };
 use postrider_conformance::wait::{PATIENCE, eventually, within};
+use postrider_postgres::PostgresStore;
+use postrider_postgres::testing::TestDatabase;
 use postrider_server::{Server, ServerConfig, Service, ServiceSettings};
 use postrider_sqlite::SqliteStore;
 use serde_json::{Value, json};
@@ -27,14 +28,46 @@ use tokio::task::JoinHandle;
 pub(crate) struct Stage {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) admin: String,
-    path: PathBuf,
-    keyring: Keyring,
+    database: Database,
+    /// In the place of the database's own.
+    keyring: Option<Keyring>,
     base: String,
     client: Client<HttpConnector, Full<Bytes>>,
     stop: watch::Sender<bool>,
     running: Vec<JoinHandle<()>>,
     dispatching: bool,
-    _directory: tempfile::TempDir,
+}
+
+/// Where the server keeps everything.
+enum Database {
+    Sqlite { directory: tempfile::TempDir, keyring: Keyring },
+    Postgres(TestDatabase),
+}
+
+impl Database {
+    async fn create() -> Self {
+        if crate::ON_POSTGRES {
+            return Self::Postgres(TestDatabase::create().await);
+        }
+        Self::Sqlite { directory: tempfile::tempdir().unwrap(), keyring: Keyring::new([SecretKey::generate()]) }
+    }
+
+    /// A store on it, as a process that has just started has one.
+    async fn open(&self, other_keyring: Option<&Keyring>) -> Arc<dyn Store> {
+        match self {
+            Self::Sqlite { directory, keyring } => {
+                let store = SqliteStore::open(directory.path().join("postrider.db")).unwrap();
+                let store = store.with_admission(admission()).with_keyring(other_keyring.unwrap_or(keyring).clone());
+                store.migrate().await.unwrap();
+                Arc::new(store)
+            }
+            Self::Postgres(database) => {
+                let store = PostgresStore::connect(database.url()).await.unwrap();
+                let keyring = other_keyring.cloned().unwrap_or_else(|| database.keyring());
+                Arc::new(store.with_admission(admission()).with_keyring(keyring))
+            }
+        }
+    }
 }
 
 impl Stage {
@@ -49,23 +82,20 @@ impl Stage {
     }
 
     async fn start(dispatching: bool) -> Self {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("postrider.db");
-        let keyring = Keyring::new([SecretKey::generate()]);
-        let store = opened(&path, &keyring).await;
+        let database = Database::create().await;
+        let store = database.open(None).await;
         let (stop, _) = watch::channel(false);
         let client = Client::builder(TokioExecutor::new()).build_http();
         let mut stage = Self {
             store,
             admin: String::new(),
-            path,
-            keyring,
+            database,
+            keyring: None,
             base: String::new(),
             client,
             stop,
             running: Vec::new(),
             dispatching,
-            _directory: directory,
         };
         stage.admin = stage.key(None, Scope::Admin).await;
         stage.open("127.0.0.1:0").await;
@@ -105,13 +135,19 @@ impl Stage {
         }
     }
 
-    /// Another server on the same file and the same port.
+    /// Another server on the same database and the same port.
     pub(crate) async fn restart(&mut self) {
         self.stop().await;
         self.stop.send_replace(false);
-        self.store = opened(&self.path, &self.keyring).await;
+        self.store = self.database.open(self.keyring.as_ref()).await;
         let address = self.base.trim_start_matches("http://").to_owned();
         self.open(&address).await;
+    }
+
+    /// The same, but with another key to encrypt secrets with.
+    pub(crate) async fn restart_with_another_secret_key(&mut self) {
+        self.keyring = Some(Keyring::new([SecretKey::generate()]));
+        self.restart().await;
     }
 
     /// A new key of one tenant, or of all.
@@ -186,12 +222,6 @@ impl Stage {
         })
         .await
     }
-}
-
-async fn opened(path: &std::path::Path, keyring: &Keyring) -> Arc<dyn Store> {
-    let store = SqliteStore::open(path).unwrap().with_admission(admission()).with_keyring(keyring.clone());
-    store.migrate().await.unwrap();
-    Arc::new(store)
 }
 
 fn admission() -> Admission {

@@ -255,27 +255,37 @@ async fn streams_end_at_once_when_the_server_stops() {
 }
 
 #[tokio::test]
-async fn there_are_not_more_streams_than_a_server_can_bear() {
+async fn there_are_not_more_streams_than_a_server_can_bear_nor_one_tenant_has_them_all() {
     let stage = Stage::quiet().await;
     let mut streams = Vec::new();
-    let refused = loop {
-        let (head, body) = stage.open_answer(follow(&stage, "")).await;
-        if head.status != 200 {
-            break (head, body);
+    let mut fill = async |tenant: &str| {
+        let mut count = 0;
+        loop {
+            let (head, body) = stage.open_answer(follow(&stage, "").tenant(tenant)).await;
+            if head.status != 200 {
+                assert_eq!(head.status, 503);
+                assert!(head.headers.contains_key("retry-after"));
+                let body = body.collect().await.unwrap().to_bytes();
+                assert_eq!(serde_json::from_slice::<Value>(&body).unwrap()["code"], "too_many_streams");
+                return count;
+            }
+            streams.push(body);
+            count += 1;
+            assert!(count < 1_000);
         }
-        streams.push(body);
-        assert!(streams.len() < 1_000);
     };
-    assert_eq!(refused.0.status, 503);
-    assert!(refused.0.headers.contains_key("retry-after"));
-    let body = refused.1.collect().await.unwrap().to_bytes();
-    assert_eq!(serde_json::from_slice::<Value>(&body).unwrap()["code"], "too_many_streams");
-    streams.truncate(10);
-    eventually("a place is free again", PATIENCE, async || {
-        let (head, _) = stage.open_answer(follow(&stage, "")).await;
-        (head.status == 200).then_some(())
-    })
-    .await;
+    for tenant in ["a", "b", "c", "*"] {
+        assert_eq!(fill(tenant).await, 64, "{tenant}");
+    }
+    assert_eq!(fill("d").await, 0);
+    drop(streams);
+    for tenant in ["a", "d"] {
+        eventually("a place is free again", PATIENCE, async || {
+            let (head, _) = stage.open_answer(follow(&stage, "").tenant(tenant)).await;
+            (head.status == 200).then_some(())
+        })
+        .await;
+    }
 }
 
 #[tokio::test]

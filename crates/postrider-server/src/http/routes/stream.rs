@@ -1,8 +1,8 @@
 //! `/v1/stream`: announcements as server-sent events.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::convert::Infallible;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use axum::Extension;
@@ -11,7 +11,6 @@ use axum::response::sse::{Event, Sse};
 use axum::response::{IntoResponse as _, Response};
 use futures_util::{StreamExt as _, stream};
 use http::HeaderMap;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -21,10 +20,11 @@ use crate::api::stream::{Announcement, StreamQuery};
 use crate::http::AppState;
 use crate::http::auth::{self, Reader};
 use crate::http::extract::Query;
-use crate::service::{Follower, Told};
+use crate::service::{Follower, Tenancy, Told};
 
-/// How many streams there may be at once.
+/// How many streams there may be at once, of all tenants and of one: nobody can take all the places.
 const MOST_STREAMS: usize = 256;
+const MOST_STREAMS_PER_TENANT: usize = 64;
 
 /// How long a client waits before it connects again.
 const RECONNECT_AFTER: Duration = Duration::from_secs(2);
@@ -38,13 +38,51 @@ const KEY_CHECK: Duration = Duration::from_secs(2);
 /// How long to wait when the database is away. The client is not sent away: a browser would not come back.
 const TROUBLE_PAUSE: Duration = Duration::from_secs(1);
 
-/// The streams that there may be, of one server.
-#[derive(Clone)]
-struct Slots(Arc<Semaphore>);
+/// The streams that there are, of one server, by tenant.
+#[derive(Clone, Default)]
+struct Streams(Arc<Mutex<HashMap<String, usize>>>);
+
+/// A place among them, which is free again when this is dropped.
+struct Place {
+    streams: Streams,
+    tenant: String,
+}
+
+impl Streams {
+    fn counts(&self) -> MutexGuard<'_, HashMap<String, usize>> {
+        self.0.lock().expect("no code panics while it holds this lock")
+    }
+
+    fn take(&self, tenancy: &Tenancy) -> Result<Place, Problem> {
+        let tenant = tenancy.filter().unwrap_or("*").to_owned();
+        let mut counts = self.counts();
+        let refuse = |detail| Err(Problem::new(503, "too_many_streams", detail));
+        if counts.values().sum::<usize>() >= MOST_STREAMS {
+            return refuse(format!("there are {MOST_STREAMS} streams, which is the most"));
+        }
+        let count = counts.entry(tenant.clone()).or_default();
+        if *count >= MOST_STREAMS_PER_TENANT {
+            return refuse(format!("there are {MOST_STREAMS_PER_TENANT} streams, which is the most for one tenant"));
+        }
+        *count += 1;
+        Ok(Place { streams: self.clone(), tenant })
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut counts = self.streams.counts();
+        if let Some(count) = counts.get_mut(&self.tenant) {
+            *count -= 1;
+            if *count == 0 {
+                counts.remove(&self.tenant);
+            }
+        }
+    }
+}
 
 pub(super) fn routes() -> OpenApiRouter<AppState> {
-    let slots = Slots(Arc::new(Semaphore::new(MOST_STREAMS)));
-    OpenApiRouter::new().routes(routes!(follow)).layer(Extension(slots))
+    OpenApiRouter::new().routes(routes!(follow)).layer(Extension(Streams::default()))
 }
 
 /// Follow announcements.
@@ -64,7 +102,7 @@ pub(super) fn routes() -> OpenApiRouter<AppState> {
     ))]
 async fn follow(
     State(state): State<AppState>,
-    Extension(Slots(slots)): Extension<Slots>,
+    Extension(streams): Extension<Streams>,
     Reader(caller): Reader,
     Query(query): Query<StreamQuery>,
     headers: HeaderMap,
@@ -72,9 +110,7 @@ async fn follow(
     if state.is_draining() {
         return Err(Problem::new(503, "draining", "the server is about to stop"));
     }
-    let slot = slots.try_acquire_owned().map_err(|_| {
-        Problem::new(503, "too_many_streams", format!("there are {MOST_STREAMS} streams, which is the most"))
-    })?;
+    let taken = streams.take(&caller.tenant)?;
     let follower = state.service().follow(&caller, &query, last_event_id(&headers)?).await?;
     let place = follower.place();
     let opening = placed(Event::default().retry(RECONNECT_AFTER).comment("following"), place.as_deref());
@@ -87,7 +123,7 @@ async fn follow(
         told_place: place,
         heartbeat_at: now + HEARTBEAT,
         key_check_at: now + KEY_CHECK,
-        _slot: slot,
+        _taken: taken,
     };
     let events = stream::iter([opening]).chain(stream::unfold(watch, Watch::next)).map(Ok::<_, Infallible>);
     Ok(([("x-accel-buffering", "no")], Sse::new(events)).into_response())
@@ -114,7 +150,7 @@ struct Watch {
     told_place: Option<String>,
     heartbeat_at: Instant,
     key_check_at: Instant,
-    _slot: OwnedSemaphorePermit,
+    _taken: Place,
 }
 
 impl Watch {
