@@ -5,13 +5,9 @@
 -- waited for. Who won against the losers is read by another statement (enqueue_earlier.sql), since this one's snapshot is
 -- older than a winner that it has waited for.
 --
--- An event that claims a subject is written only if `once` has its id afterwards. A subject whose winner is known already is
--- not touched, so that those who come late do not queue up behind each other; whoever comes while a claim is under way
--- waits at the row, and takes it if that claim is rolled back. Nor is a subject touched for a key that is known: it is an
--- earlier event's. A list names each subject once, as the caller sees to it (batch.rs).
+-- Keys are inserted in order, so that two lists with the same keys wait for each other and do not deadlock.
 --
--- First all subjects are claimed, then all keys are taken, both in order, so that lists with the same ones wait for each
--- other and do not deadlock.
+-- An event that claims a subject has done so before (claim_once.sql), under the id that it brings.
 --
 -- The endpoints of a tenant are looked up per event (OFFSET 0 keeps it that way): planned while there are none, a join
 -- would read all of them when there are many.
@@ -21,42 +17,22 @@
 with clock as materialized (
   select coalesce($1::timestamptz, clock_timestamp()) as at
 ), given as materialized (
-  select g.*, postrider.new_id() as event_id
+  select g.*, coalesce(g.claimed_id, postrider.new_id()) as event_id
   from unnest($2::text[], $3::text[], $4::bytea[], $5::jsonb[], $6::text[], $7::text[], $8::bytea[],
-              $9::timestamptz[], $10::text[], $11::text[], $12::uuid[], $13::text[], $14::bigint[]) with ordinality
+              $9::timestamptz[], $10::text[], $11::text[], $12::uuid[], $13::uuid[]) with ordinality
     as g (tenant, type, payload, metadata, topic, key, fingerprint, deliver_at, destination_url, lane, endpoint_id,
-          subject, generation, n)
-), claimed as (
-  insert into postrider.once as o (tenant, subject, generation, event_id, event_type, claimed_at)
-  select g.tenant, g.subject, 1, g.event_id, g.type, c.at
-  from given g
-  cross join clock c
-  left join lateral (
-    select s.generation, s.event_id from postrider.once s where s.tenant = g.tenant and s.subject = g.subject offset 0
-  ) standing on true
-  where g.subject is not null
-    and standing.event_id is null
-    and coalesce(g.generation, standing.generation, 1) = coalesce(standing.generation, 1)
-    and not exists (select from postrider.idempotency_keys k where k.tenant = g.tenant and k.key = g.key)
-  order by g.tenant collate "C", g.subject collate "C"
-  on conflict (tenant, subject) do update
-  set event_id = excluded.event_id, event_type = excluded.event_type, claimed_at = excluded.claimed_at
-  where o.event_id is null
-    and exists (select from given g
-                where g.event_id = excluded.event_id and coalesce(g.generation, o.generation) = o.generation)
-  returning o.event_id
+          claimed_id, n)
 ), keyed as (
   insert into postrider.idempotency_keys (tenant, key, event_id, fingerprint, created_at)
   select g.tenant, g.key, g.event_id, g.fingerprint, c.at
-  from given g, clock c, (select count(*) from claimed) every_claim
-  where g.key is not null and (g.subject is null or g.event_id in (select x.event_id from claimed x))
+  from given g, clock c
+  where g.key is not null
   order by g.tenant collate "C", g.key collate "C"
   on conflict do nothing
   returning event_id
 ), fresh as materialized (
   select g.* from given g
-  where (g.key is null or g.event_id in (select k.event_id from keyed k))
-    and (g.subject is null or g.event_id in (select x.event_id from claimed x))
+  where g.key is null or g.event_id in (select k.event_id from keyed k)
 ), stored as (
   insert into postrider.events (id, tenant, type, payload, metadata, topic, created_at)
   select f.event_id, f.tenant, f.type, f.payload, f.metadata, f.topic, c.at from fresh f, clock c order by f.n
@@ -117,7 +93,7 @@ with clock as materialized (
     and exists (select from postrider.listeners l where l.channel = 'ready' and l.until > statement_timestamp())
 )
 select g.n - 1 as index, g.event_id, (select c.at from clock c) as created_at, f.event_id is not null as is_new,
-       g.subject is not null and g.event_id in (select x.event_id from claimed x) as has_claimed, r.id as delivery_id, r.endpoint_id, r.destination_url, (select count(*) from notified) as notified
+       r.id as delivery_id, r.endpoint_id, r.destination_url, (select count(*) from notified) as notified
 from given g
 left join fresh f on f.n = g.n
 left join routed r on r.n = g.n

@@ -1,6 +1,7 @@
 //! Writing a list of events, and finding out what became of each.
 //!
-//! One statement writes all that can be written at once. What it cannot do is decide between two events of the same list:
+//! One statement writes all that can be written at once, after another one has claimed subjects, where events claim any.
+//! What they cannot do is decide between two events of the same list:
 //! of those with the same idempotency key or the same subject, the first is sent, and the others wait. Mostly what became
 //! of the first says what becomes of them. Where it does not (the first lost its claim, so its key is free for the
 //! next), they are sent in another round. Each round settles at least the first event that is left.
@@ -15,6 +16,7 @@ use postrider::{
     AdmittedEvent, DeliveryId, Destination, EndpointId, Enqueued, EnqueuedDelivery, EventId, StoreError, StoreErrorCode,
 };
 use sqlx::PgConnection;
+use sqlx::postgres::PgRow;
 use sqlx::types::Json;
 use uuid::Uuid;
 
@@ -67,7 +69,6 @@ struct Standing {
 struct Written {
     event_id: EventId,
     is_new: bool,
-    has_claimed: bool,
     created_at: Timestamp,
     deliveries: Vec<EnqueuedDelivery>,
 }
@@ -80,6 +81,10 @@ pub(crate) fn key_of(event: &AdmittedEvent) -> Option<Name<'_>> {
 fn subject_of(event: &AdmittedEvent) -> Option<Name<'_>> {
     let event = event.event();
     event.once.as_ref().map(|once| (event.tenant.as_str(), once.subject.as_str()))
+}
+
+fn index_of(row: &PgRow) -> Result<usize> {
+    Ok(usize::try_from(row.value::<i64>("index")?).expect("the list's own index"))
 }
 
 /// The list while it is written.
@@ -106,8 +111,9 @@ pub(crate) async fn write(
     let mut batch = Batch { events, prints, fates, keys: HashMap::new(), subjects: HashMap::new() };
     for _ in 0..events.len() + SPARE_ROUNDS {
         let sent = batch.choose();
-        let written = batch.insert(connection, now, &sent).await?;
-        batch.take_in(connection, &sent, written).await?;
+        let claimed = batch.claim(connection, now, &sent).await?;
+        let written = batch.insert(connection, now, &sent, &claimed).await?;
+        batch.take_in(connection, &sent, &claimed, written).await?;
         if batch.fates.iter().all(Option::is_some) {
             return Ok(batch.fates.into_iter().flatten().collect());
         }
@@ -149,18 +155,48 @@ impl<'a> Batch<'a> {
         (standing.winner.is_some() || is_over).then_some(*standing)
     }
 
+    /// Claims the subjects of those that want one, and returns under which id each may be written.
+    async fn claim(
+        &self,
+        connection: &mut PgConnection,
+        now: Option<Instant>,
+        sent: &[usize],
+    ) -> Result<HashMap<usize, Uuid>> {
+        let wanting: Vec<usize> =
+            sent.iter().copied().filter(|&index| self.events[index].event().once.is_some()).collect();
+        if wanting.is_empty() {
+            return Ok(HashMap::new());
+        }
+        let each = || wanting.iter().map(|&index| self.events[index].event());
+        let once = || each().filter_map(|event| event.once.as_ref());
+        let rows = sqlx::query(include_str!("../sql/claim_once.sql"))
+            .bind(now)
+            .bind(each().map(|event| event.tenant.as_str()).collect::<Vec<_>>())
+            .bind(once().map(|once| once.subject.as_str()).collect::<Vec<_>>())
+            .bind(once().map(|once| once.generation.map(signed)).collect::<Vec<_>>())
+            .bind(each().map(|event| event.event_type.as_str()).collect::<Vec<_>>())
+            .bind(each().map(|event| event.idempotency_key.as_deref()).collect::<Vec<_>>())
+            .fetch_all(connection)
+            .await
+            .map_err(store_error("claiming a subject"))?;
+        rows.iter().map(|row| Ok((wanting[index_of(row)?], row.value("event_id")?))).collect()
+    }
+
+    /// Writes those that want no subject or have claimed it.
     async fn insert(
         &self,
         connection: &mut PgConnection,
         now: Option<Instant>,
         sent: &[usize],
+        claimed: &HashMap<usize, Uuid>,
     ) -> Result<HashMap<usize, Written>> {
+        let may_be_written = |index: &usize| self.events[*index].event().once.is_none() || claimed.contains_key(index);
+        let sent: Vec<usize> = sent.iter().copied().filter(may_be_written).collect();
         if sent.is_empty() {
             return Ok(HashMap::new());
         }
         let each = || sent.iter().map(|&index| self.events[index].event());
         let destinations = || sent.iter().map(|&index| self.events[index].destination());
-        let once = || each().map(|event| event.once.as_ref());
         let rows = sqlx::query(include_str!("../sql/enqueue.sql"))
             .bind(now)
             .bind(each().map(|event| event.tenant.as_str()).collect::<Vec<_>>())
@@ -174,18 +210,15 @@ impl<'a> Batch<'a> {
             .bind(destinations().map(|destination| destination.map(Destination::as_str)).collect::<Vec<_>>())
             .bind(destinations().map(|destination| destination.map(|it| it.lane().0)).collect::<Vec<_>>())
             .bind(each().map(|event| event.endpoint_id.map(|id| id.as_uuid())).collect::<Vec<_>>())
-            .bind(once().map(|once| once.map(|once| once.subject.as_str())).collect::<Vec<_>>())
-            .bind(once().map(|once| once?.generation.map(signed)).collect::<Vec<_>>())
+            .bind(sent.iter().map(|index| claimed.get(index).copied()).collect::<Vec<_>>())
             .fetch_all(connection)
             .await
             .map_err(store_error("enqueueing"))?;
         let mut written = HashMap::<usize, Written>::with_capacity(sent.len());
         for row in &rows {
-            let index = usize::try_from(row.value::<i64>("index")?).expect("the list's own index");
-            let entry = written.entry(sent[index]).or_insert(Written {
+            let entry = written.entry(sent[index_of(row)?]).or_insert(Written {
                 event_id: EventId::from_uuid(row.value("event_id")?),
                 is_new: row.value("is_new")?,
-                has_claimed: row.value("has_claimed")?,
                 created_at: row.instant("created_at")?,
                 deliveries: Vec::new(),
             });
@@ -205,34 +238,31 @@ impl<'a> Batch<'a> {
         &mut self,
         connection: &mut PgConnection,
         sent: &[usize],
+        claimed: &HashMap<usize, Uuid>,
         mut written: HashMap<usize, Written>,
     ) -> Result<(), Failure> {
         let events = self.events;
         let mut lost_keys = Vec::new();
-        let mut lost_subjects = Vec::new();
+        let mut subjects = Vec::new();
         for &index in sent {
-            let Written { event_id, is_new, has_claimed, created_at, deliveries } =
-                written.remove(&index).expect("what was sent was answered");
             let event = &events[index];
-            if is_new {
-                if let (Some(key), Some(print)) = (key_of(event), &self.prints[index]) {
-                    self.keys.insert(key, Some(KeyOwner { event_id, fingerprint: print.to_vec() }));
+            subjects.extend(subject_of(event));
+            match written.remove(&index) {
+                Some(Written { event_id, is_new: true, created_at, deliveries }) => {
+                    if let (Some(key), Some(print)) = (key_of(event), &self.prints[index]) {
+                        self.keys.insert(key, Some(KeyOwner { event_id, fingerprint: print.to_vec() }));
+                    }
+                    self.fates[index] = Some(Fate::Enqueued(Enqueued::New { event_id, created_at, deliveries }));
                 }
-                if let Some(subject) = subject_of(event) {
-                    lost_subjects.push(subject);
-                }
-                self.fates[index] = Some(Fate::Enqueued(Enqueued::New { event_id, created_at, deliveries }));
-            } else if has_claimed {
-                return Err(Failure::Overtaken);
-            } else {
-                lost_keys.extend(key_of(event).filter(|_| subject_of(event).is_none()));
-                lost_subjects.extend(subject_of(event));
+                Some(_) if claimed.contains_key(&index) => return Err(Failure::Overtaken),
+                Some(_) => lost_keys.extend(key_of(event)),
+                None => {}
             }
         }
         // Whoever has won is asked about only if somebody else in the list wants the same.
         let wanted: HashSet<Name<'a>> = self.open().filter_map(|index| subject_of(&events[index])).collect();
-        lost_subjects.retain(|subject| wanted.contains(subject));
-        self.look_at_subjects(connection, lost_subjects).await?;
+        subjects.retain(|subject| wanted.contains(subject));
+        self.look_at_subjects(connection, subjects).await?;
         let uncertain = |index: &usize| {
             let event = &events[*index];
             subject_of(event).is_some() && (self.has_lost(event) || sent.contains(index))

@@ -143,10 +143,8 @@ impl PostgresStore {
 fn needs_undo(events: &[AdmittedEvent], bound: Bound) -> bool {
     let has_key = |event: &AdmittedEvent| key_of(event).is_some();
     let claims = |event: &AdmittedEvent| event.event().once.is_some();
-    match events {
-        [event] => has_key(event) && claims(event),
-        _ => events.iter().any(|event| claims(event) || (bound == Bound::AllOrNone && has_key(event))),
-    }
+    let is_bound = bound == Bound::AllOrNone && events.len() > 1;
+    events.iter().any(|event| claims(event) || (is_bound && has_key(event)))
 }
 
 fn result_of(event: &AdmittedEvent, fate: Fate) -> Result<Enqueued> {
