@@ -6,8 +6,10 @@
 //! caller that goes away in the meantime does not disturb anybody.
 
 use std::collections::VecDeque;
+use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use futures_util::FutureExt as _;
 use postrider::{EnqueueError, Enqueued, NewEvent, Store, StoreError, StoreErrorCode};
 use tokio::sync::{Notify, oneshot};
 
@@ -144,21 +146,12 @@ impl Shared {
     }
 }
 
-/// If writing panics, then the writer's place must not be lost.
-struct Place<'a>(&'a Shared);
-
-impl Drop for Place<'_> {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            self.0.lock().writers -= 1;
-        }
-    }
-}
-
 async fn write_all(shared: Arc<Shared>) {
-    let _place = Place(&shared);
     while let Some(batch) = shared.take() {
-        write(&shared, batch).await;
+        // A batch that makes the store panic must not take the rest of the queue with it.
+        if AssertUnwindSafe(write(&shared, batch)).catch_unwind().await.is_err() {
+            tracing::error!("writing a batch of events has panicked");
+        }
     }
 }
 

@@ -28,6 +28,9 @@ pub struct Problem {
     /// Under which the server's log tells of the request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request_id: Option<String>,
+    /// What the database's driver said, for the log and for whoever has the database at hand. It does not go over the wire.
+    #[serde(skip)]
+    pub cause: Option<String>,
 }
 
 /// What is wrong with one field.
@@ -55,6 +58,7 @@ impl Problem {
             hint: None,
             errors: Vec::new(),
             request_id: None,
+            cause: None,
         }
     }
 
@@ -122,7 +126,7 @@ impl From<EnqueueError> for Problem {
     }
 }
 
-/// What a store's driver said is for the log, not for whoever asked.
+/// What a store's driver said is the problem's cause, which is not for whoever asks over the wire.
 impl From<StoreError> for Problem {
     fn from(error: StoreError) -> Self {
         let detail = match error.code {
@@ -135,7 +139,9 @@ impl From<StoreError> for Problem {
             StoreErrorCode::SecretKey => "the server's secret_key does not fit the database",
             StoreErrorCode::Internal => "something went wrong in the database",
         };
-        let problem = Self::new(if error.code.is_transient() { 503 } else { 500 }, error.code.as_str(), detail);
+        let status = if error.code.is_transient() { 503 } else { 500 };
+        let cause = Some(error.message).filter(|message| !message.is_empty());
+        let problem = Self { cause, ..Self::new(status, error.code.as_str(), detail) };
         if error.code.is_transient() { problem.hint("try again later") } else { problem }
     }
 }

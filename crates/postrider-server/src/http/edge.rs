@@ -2,17 +2,17 @@
 
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use axum::extract::{MatchedPath, Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use futures_util::FutureExt as _;
-use http::{HeaderMap, HeaderName, HeaderValue, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, header};
 use postrider::KeyId;
 use uuid::Uuid;
 
-use super::AppState;
+use super::{AppState, operations};
 use crate::api::Problem;
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -54,8 +54,13 @@ pub(super) async fn edge(State(state): State<AppState>, mut request: Request, ne
         tracing::error!(request_id = id, %method, route, "a request's handler has panicked");
         Problem::new(500, "internal", "something went wrong in the server").into_response()
     });
+    let mut code = None;
     if let Some(mut problem) = response.extensions_mut().remove::<Problem>() {
         problem.request_id = Some(id.clone());
+        if let Some(cause) = &problem.cause {
+            tracing::warn!(request_id = id, code = problem.code, "a request failed: {cause}");
+        }
+        code = Some(problem.code.clone());
         let (mut parts, _) = response.into_parts();
         parts.headers.remove(header::CONTENT_LENGTH);
         let body = serde_json::to_vec(&problem).expect("a problem is plain data");
@@ -64,22 +69,41 @@ pub(super) async fn edge(State(state): State<AppState>, mut request: Request, ne
     let took = began.elapsed();
     let status = response.status().as_u16();
     let Noted { key, tenant } = notes.0.lock().expect("no code panics while it holds this lock").clone();
-    tracing::info!(
-        request_id = id,
-        %method,
-        route,
-        status,
-        duration_ms = (took.as_secs_f64() * 100_000.0).round() / 100.0,
-        key = key.map(tracing::field::display),
-        tenant,
-        "request"
-    );
+    let line = Line { id: &id, method: &method, route: route.as_deref(), status, took, code, key, tenant };
+    line.tell();
     state.service().metrics().answered(route.as_deref(), &method, response.status(), took);
     if let Ok(id) = HeaderValue::from_str(&id) {
         response.headers_mut().insert(REQUEST_ID, id);
     }
     protect(response.headers_mut());
     response
+}
+
+/// A request's line in the log.
+struct Line<'a> {
+    id: &'a str,
+    method: &'a Method,
+    route: Option<&'a str>,
+    status: u16,
+    took: Duration,
+    code: Option<String>,
+    key: Option<KeyId>,
+    tenant: Option<String>,
+}
+
+impl Line<'_> {
+    fn tell(&self) {
+        let Self { id, method, route, status, code, tenant, .. } = self;
+        let duration_ms = (self.took.as_secs_f64() * 100_000.0).round() / 100.0;
+        let key = self.key.map(tracing::field::display);
+        // Probes and scrapes come every few seconds and say nothing while all is well.
+        let routine = *status < 300 && route.is_some_and(|route| operations::ROUTES.contains(&route));
+        if routine {
+            tracing::debug!(request_id = id, %method, route, status, duration_ms, "request");
+        } else {
+            tracing::info!(request_id = id, %method, route, status, duration_ms, code, key, tenant, "request");
+        }
+    }
 }
 
 /// The client's own id if it is a plain word, so that its log and ours can be joined; otherwise a new one.

@@ -5,7 +5,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use http::{HeaderMap, Uri, header};
 
-use super::AppState;
+use super::{AppState, operations};
 use crate::api::Problem;
 
 /// Longer paths and queries are refused.
@@ -19,8 +19,7 @@ pub(super) async fn limit(State(state): State<AppState>, request: Request, next:
         return problem.into_response();
     }
     let path = request.uri().path();
-    // Whoever looks after the server must be able to when it is busy.
-    let unlimited = path == "/healthz" || path == "/readyz" || path == "/metrics";
+    let unlimited = operations::ROUTES.contains(&path);
     let stream = path == STREAM;
     let _permit = match state.0.requests.try_acquire() {
         Ok(permit) => Some(permit),

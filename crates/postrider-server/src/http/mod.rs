@@ -99,3 +99,35 @@ fn documented() -> OpenApiRouter<AppState> {
 pub fn openapi() -> OpenApi {
     openapi::complete(documented().into_openapi())
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
+    use axum::body::Body;
+    use axum::routing::get;
+    use http::Request;
+    use http_body_util::BodyExt as _;
+    use tower::Service as _;
+
+    use super::*;
+    use crate::api::Problem;
+    use crate::service::ServiceSettings;
+
+    #[tokio::test]
+    async fn a_handler_that_panics_is_answered_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = postrider_sqlite::SqliteStore::open(folder.path().join("postrider.db")).unwrap();
+        let service = Service::new(Arc::new(store), ServiceSettings::default());
+        let state = AppState::new(service, ServerConfig::default(), None, watch::channel(false).1);
+        let boom = async || -> &'static str { panic!("a canary in the panic") };
+        let mut router = finish(Router::new().route("/boom", get(boom)), state);
+        let response = router.call(Request::get("/boom").body(Body::empty()).unwrap()).await.unwrap();
+        assert_eq!(response.status(), 500);
+        assert_eq!(response.headers()["content-type"], "application/problem+json");
+        let body = response.into_body().collect().await.unwrap().to_bytes();
+        let problem: Problem = serde_json::from_slice(&body).unwrap();
+        assert_eq!(problem.code, "internal");
+        assert!(problem.request_id.is_some() && !problem.detail.contains("canary"));
+    }
+}

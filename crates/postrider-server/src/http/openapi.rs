@@ -211,7 +211,8 @@ fn complete_parameter(parameter: &mut Parameter) {
         schema.schema_type = SchemaType::Type(one.clone());
     }
     if parameter.description.is_none() {
-        parameter.description = schema.description.take();
+        let told = schema.description.take();
+        parameter.description = told.or_else(|| Some(format!("Only those of this {}.", parameter.name)));
     }
 }
 

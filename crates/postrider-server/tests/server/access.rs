@@ -1,6 +1,7 @@
 //! Who may do what: keys, scopes, tenants, and the mode without keys.
 
 use postrider::Scope;
+use postrider_conformance::wait::PATIENCE;
 use postrider_server::{Server, ServerConfig, Service, ServiceSettings};
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -63,6 +64,30 @@ async fn the_first_key_is_made_once() {
     let api = Api::start().await;
     assert!(postrider::KeyToken::parse(&api.admin).is_some());
     assert_eq!(api.service.ensure_first_key().await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn a_revoked_key_opens_nothing_at_once_here_and_soon_elsewhere() {
+    let api = Api::start().await;
+    let operator = postrider::store::Operator("test".to_owned());
+    let key = api.key(Some("acme"), Scope::Read).await;
+    assert_eq!(with_key(&api, &key, None, Method::GET, "/v1/events", None).await.0, 200);
+    let id = api.store.keys(Some("acme"), &postrider::PageRequest::default()).await.unwrap().items[0].id;
+    let revoked =
+        answer(api.request(Method::DELETE, &format!("/v1/keys/{id}")).header("postrider-tenant", "acme")).await;
+    assert_eq!(revoked.0, 204, "{revoked:?}");
+    assert_eq!(with_key(&api, &key, None, Method::GET, "/v1/events", None).await.0, 401, "at once");
+
+    let key = api.key(Some("acme"), Scope::Read).await;
+    assert_eq!(with_key(&api, &key, None, Method::GET, "/v1/events", None).await.0, 200);
+    let id = api.store.keys(Some("acme"), &postrider::PageRequest::default()).await.unwrap().items[0].id;
+    // As another process would: this one is not told.
+    assert!(api.store.revoke_key(id, None, &operator).await.unwrap());
+    let closed = async || {
+        let (status, _) = with_key(&api, &key, None, Method::GET, "/v1/events", None).await;
+        (status == 401).then_some(())
+    };
+    postrider_conformance::eventually("the key opens nothing here either", PATIENCE, closed).await;
 }
 
 #[tokio::test]

@@ -51,11 +51,13 @@ fn nested(depth: usize) -> String {
 }
 
 #[tokio::test]
+#[expect(clippy::too_many_lines, reason = "a table")]
 async fn bodies_that_are_no_events_are_refused() {
     let api = Api::start().await;
     let deep = nested(100_000);
     let long = format!("\"{}\"", "x".repeat(262_144 - 1));
     let text = |text: &str| text.as_bytes().to_vec();
+    #[rustfmt::skip]
     let cases: Vec<(&str, Vec<u8>, u16, &str)> = vec![
         ("empty", text(""), 400, "body_empty"),
         ("only spaces", text("   "), 400, "body_not_json"),
@@ -162,9 +164,11 @@ async fn bodies_that_are_no_events_are_refused() {
 }
 
 #[tokio::test]
+#[expect(clippy::too_many_lines, reason = "a table")]
 async fn bodies_that_are_not_what_their_headers_say_are_refused() {
     let api = Api::start().await;
     let good = event("1");
+    #[rustfmt::skip]
     let cases: Vec<(&str, Vec<u8>, u16, &str)> = vec![
         ("no content type", with_length(&api, "", &good), 415, "content_type_unsupported"),
         ("text", with_length(&api, "content-type: text/plain\r\n", &good), 415, "content_type_unsupported"),

@@ -47,7 +47,7 @@ async fn concurrent_posts_become_few_calls_of_the_store() {
         })
         .collect();
     // Two went off alone, and keep both writers busy; the others gather.
-    eventually("62 events wait", PATIENCE, async || (api.metric("postrider_queue_depth ").await >= 62.0).then_some(()))
+    eventually("62 events wait", PATIENCE, async || (api.metric("postrider_queue_depth ").await >= 62).then_some(()))
         .await;
     drop(release);
     let mut ids: Vec<String> = Vec::new();
@@ -59,10 +59,30 @@ async fn concurrent_posts_become_few_calls_of_the_store() {
     ids.sort();
     ids.dedup();
     assert_eq!(ids.len(), 64);
-    assert_eq!(api.metric("postrider_queue_batch_size_sum ").await, 64.0);
+    assert_eq!(api.metric("postrider_queue_batch_size_sum ").await, 64);
     let batches = api.metric("postrider_queue_batch_size_count ").await;
-    assert!((3.0..=4.0).contains(&batches), "{batches} batches");
-    assert_eq!(api.metric("postrider_queue_depth ").await, 0.0);
+    assert!((3..=4).contains(&batches), "{batches} batches");
+    assert_eq!(api.metric("postrider_queue_depth ").await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn concurrent_posts_are_all_written_on_postgres() {
+    let api = Arc::new(Api::start_on_postgres().await);
+    let post = |number: usize| {
+        let api = Arc::clone(&api);
+        tokio::spawn(async move { api.post("/v1/events", event(number)).await })
+    };
+    let posts: Vec<_> = (0..200).map(post).collect();
+    let mut payloads = std::collections::BTreeSet::new();
+    for (number, answer) in join_all(posts).await.into_iter().enumerate() {
+        let (status, enqueued) = answer.unwrap();
+        assert_eq!(status, 202, "{enqueued}");
+        let (_, shown) = api.get(&format!("/v1/events/{}", enqueued["id"].as_str().unwrap())).await;
+        assert_eq!(shown["payload"], number, "each is answered with its own event");
+        payloads.insert(number);
+    }
+    assert_eq!(payloads.len(), 200);
+    assert_eq!(api.metric("postrider_queue_batch_size_sum ").await, 200);
 }
 
 #[tokio::test]
@@ -83,7 +103,7 @@ async fn a_full_queue_sends_away_and_recovers() {
         let seen = async || {
             let taken = api.metric("postrider_queue_batch_size_count ").await;
             let waiting = api.metric("postrider_queue_depth ").await;
-            (taken + waiting > f64::from(u32::try_from(number).unwrap())).then_some(())
+            (taken + waiting > number as u64).then_some(())
         };
         eventually("the event is in the queue", PATIENCE, seen).await;
     }
@@ -92,7 +112,7 @@ async fn a_full_queue_sends_away_and_recovers() {
     assert_eq!(refused.headers()["retry-after"], "1");
     let (status, problem) = crate::support::read(refused).await;
     assert_eq!((status, &problem["code"]), (503, &json!("queue_full")));
-    assert_eq!(api.metric("postrider_queue_refused_total ").await, 1.0);
+    assert_eq!(api.metric("postrider_queue_refused_total ").await, 1);
     drop(release);
     for answer in join_all(posts).await {
         assert_eq!(answer.unwrap().0, 202);
@@ -112,12 +132,10 @@ async fn together(api: &Arc<Api>, store: &SqliteStore, bodies: Vec<Value>) -> Ve
     let mut ahead = Vec::new();
     for number in 1..=2 {
         ahead.push(post(json!({"type": "goes.ahead", "payload": 1})));
-        let busy = async || {
-            (api.metric("postrider_queue_batch_size_count ").await >= before + f64::from(number)).then_some(())
-        };
+        let busy = async || (api.metric("postrider_queue_batch_size_count ").await >= before + number).then_some(());
         eventually("a writer is busy", PATIENCE, busy).await;
     }
-    let count = f64::from(u32::try_from(bodies.len()).unwrap());
+    let count = bodies.len() as u64;
     let posts: Vec<_> = bodies.into_iter().map(post).collect();
     let waiting = async || (api.metric("postrider_queue_depth ").await >= count).then_some(());
     eventually("all wait", PATIENCE, waiting).await;

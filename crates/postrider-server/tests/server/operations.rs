@@ -29,7 +29,7 @@ async fn a_server_without_its_schema_lives_but_is_not_ready() {
     assert_eq!(answer(api.bare(Method::GET, "/healthz")).await.0, 200);
     let (status, problem) = answer(api.bare(Method::GET, "/readyz")).await;
     assert_eq!((status, &problem["code"]), (503, &json!("store_schema")), "{problem}");
-    assert_eq!(api.metric("postrider_store_up ").await, 0.0);
+    assert_eq!(api.metric("postrider_store_up ").await, 0);
 }
 
 #[tokio::test]
@@ -87,7 +87,7 @@ async fn what_has_no_route_is_counted_under_one_name() {
     for path in ["/one", "/two", "/v1/three"] {
         assert_eq!(api.get(path).await.0, 404);
     }
-    assert_eq!(api.metric("postrider_http_requests_total{route=\"unknown\",method=\"GET\",status=\"404\"}").await, 3.0);
+    assert_eq!(api.metric("postrider_http_requests_total{route=\"unknown\",method=\"GET\",status=\"404\"}").await, 3);
 }
 
 #[tokio::test]

@@ -155,10 +155,13 @@ impl Api {
         token.reveal().to_owned()
     }
 
-    /// The value of one line of the metrics; 0 when there is no such line.
-    pub(crate) async fn metric(&self, line: &str) -> f64 {
+    /// The value of one line of the metrics, which is a whole number; 0 when there is no such line.
+    pub(crate) async fn metric(&self, line: &str) -> u64 {
         let text = self.bare(Method::GET, "/metrics").send().await.unwrap().text().await.unwrap();
-        let found = text.lines().find_map(|candidate| candidate.strip_prefix(line)?.trim().parse().ok());
+        let found = text.lines().find_map(|candidate| {
+            let number = candidate.strip_prefix(line)?.trim();
+            number.split('.').next()?.parse().ok()
+        });
         found.unwrap_or_default()
     }
 
