@@ -187,7 +187,8 @@ fn hint_of(code: &str) -> Option<&'static str> {
         "tenant_forbidden" => "leave out --tenant (and POSTRIDER_TENANT), or use a key for all tenants",
         "tenant_ambiguous" => "name one tenant with --tenant (or POSTRIDER_TENANT)",
         "signing_secret_missing" => {
-            "export POSTRIDER_SIGNING_SECRET=$(postrider sign --new-secret), for whoever sends, dispatches and listens"
+            "set signing_secret where deliveries are made (`postrider sign --new-secret` makes one), or register the URL \
+             with `postrider endpoints add`"
         }
         _ => return None,
     })

@@ -3,9 +3,11 @@
 //! Such a person is an admin of all tenants. Without `--tenant` they see everything, and act on what they name whosever it
 //! is; what they make is the default tenant's.
 
+use std::sync::Arc;
+
 use jiff::Timestamp;
 use postrider::store::Operator;
-use postrider::{DEFAULT_TENANT, DeliveryFilter, DeliveryId, EndpointId, EventId, KeyId};
+use postrider::{DEFAULT_TENANT, DeliveryFilter, DeliveryId, EndpointId, EventId, KeyId, Store};
 use postrider_server::api::deliveries::{
     BulkRetried, BulkRetry, CancelRequest, Delivery, DeliveryDetail, DeliveryQuery,
 };
@@ -21,7 +23,6 @@ use postrider_server::{Caller, Service, Tenancy};
 
 use crate::commands::deliveries::parse_id;
 use crate::config::Config;
-use crate::database::Preparation;
 use crate::failure::Failure;
 use crate::instant::{self, Direction};
 use crate::process;
@@ -38,16 +39,10 @@ pub(crate) struct Direct {
 }
 
 impl Direct {
-    /// Opens the configured database.
-    pub(crate) async fn open(
-        config: &Config,
-        preparation: Preparation,
-        tenant: Option<&str>,
-        operator: Operator,
-    ) -> Result<Self, Failure> {
-        let store = config.database.open(config, preparation).await?;
+    /// The service on this store.
+    pub(super) fn new(store: Arc<dyn Store>, config: &Config, tenant: Option<&str>, operator: Operator) -> Self {
         let service = Service::new(store, process::service_settings(config));
-        Ok(Self { service, tenant: tenant.map(str::to_owned), operator })
+        Self { service, tenant: tenant.map(str::to_owned), operator }
     }
 
     fn caller(&self, tenant: Tenancy) -> Caller {

@@ -172,17 +172,27 @@ impl HttpClient {
     }
 
     fn unreachable(&self, error: &reqwest::Error) -> Failure {
-        let (code, message) = if error.is_timeout() {
-            ("server_timeout", format!("the server at {} did not answer in time", self.base))
-        } else {
-            ("server_unreachable", format!("cannot reach the server at {}: {}", self.base, innermost(error)))
-        };
-        Failure::new(Exit::CannotConnect, code, plain(&message, 1_000))
-            .hint("check --server (or POSTRIDER_SERVER), and that `postrider serve` is running there")
+        let told = |code, message: String| Failure::new(Exit::CannotConnect, code, plain(&message, 1_000));
+        let hint = "check --server (or POSTRIDER_SERVER), and that `postrider serve` is running there";
+        if error.is_timeout() {
+            let message = format!("the server at {} did not answer in time", self.base);
+            return told("server_timeout", message).hint(hint);
+        }
+        let cause = innermost(error);
+        let message = format!("cannot reach the server at {}: {cause}", self.base);
+        if cause.contains("certificate") {
+            return told("server_untrusted", message)
+                .hint("use the name that its certificate has; SSL_CERT_FILE names a file with an authority of your own");
+        }
+        told("server_unreachable", message).hint(hint)
     }
 
     fn refused(&self, status: StatusCode, body: &[u8]) -> Failure {
-        if let Ok(problem) = serde_json::from_slice::<Problem>(body) {
+        if let Ok(mut problem) = serde_json::from_slice::<Problem>(body) {
+            // Nothing that is set here opens a network there.
+            problem.hint = problem
+                .hint
+                .map(|hint| hint.replace("`allowed_networks`", "allowed_networks in the server's configuration"));
             return problem.into();
         }
         if status.is_redirection() {

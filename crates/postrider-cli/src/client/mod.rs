@@ -6,8 +6,10 @@
 mod direct;
 mod http;
 
+use std::sync::Arc;
+
 use clap::Args;
-use postrider::{DeliveryId, EndpointId, EventId, KeyId};
+use postrider::{DeliveryId, EndpointId, EventId, KeyId, Store};
 use postrider_server::api::Listing;
 use postrider_server::api::deliveries::{
     BulkRetried, BulkRetry, CancelRequest, Delivery, DeliveryDetail, DeliveryQuery,
@@ -64,12 +66,15 @@ impl LookFlags {
 impl ActFlags {
     /// The client of a command that acts on what is there.
     pub(crate) async fn client(&self, context: &Context) -> Result<Client, Failure> {
-        self.client_of(&context.config(Flags::new())?, Preparation::Existing).await
+        let config = context.config(Flags::new())?;
+        Client::open(&config, Preparation::Existing, self.tenant.tenant.as_deref(), &self.operator).await
     }
 
-    /// The client of a command that may be the first on its database.
-    pub(crate) async fn client_of(&self, config: &Config, preparation: Preparation) -> Result<Client, Failure> {
-        Client::open(config, preparation, self.tenant.tenant.as_deref(), &self.operator).await
+    /// The client of a command that writes an endpoint's settings, and with them its secrets. On a database the key must be
+    /// the right one: a secret that is sealed with another is lost to every dispatcher.
+    pub(crate) async fn sealing_client(&self, config: &Config, preparation: Preparation) -> Result<Client, Failure> {
+        let store = async || config.database.open_for_work(config, preparation).await;
+        Client::open_with(config, self.tenant.tenant.as_deref(), &self.operator, store).await
     }
 }
 
@@ -92,9 +97,19 @@ impl Client {
         tenant: Option<&str>,
         operator: &OperatorFlag,
     ) -> Result<Self, Failure> {
+        let store = async || config.database.open(config, preparation).await;
+        Self::open_with(config, tenant, operator, store).await
+    }
+
+    async fn open_with(
+        config: &Config,
+        tenant: Option<&str>,
+        operator: &OperatorFlag,
+        store: impl AsyncFnOnce() -> Result<Arc<dyn Store>, Failure>,
+    ) -> Result<Self, Failure> {
         let Some(server) = &config.server else {
             let operator = operator.operator()?;
-            return Ok(Self::Database(Direct::open(config, preparation, tenant, operator).await?));
+            return Ok(Self::Database(Direct::new(store().await?, config, tenant, operator)));
         };
         if operator.is_given() {
             let message = "--operator has no meaning with a server, which knows by the key who acts";

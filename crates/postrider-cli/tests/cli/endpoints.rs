@@ -198,3 +198,35 @@ fn lists_are_filtered_and_paged(place: &Place) {
     assert_eq!((all["data"].as_array().unwrap().len(), &all["next_cursor"]), (10, &Value::Null));
     served.stop();
 }
+
+/// A secret that is sealed with a key of its own is lost to every server on that database.
+#[test]
+fn secrets_are_written_with_the_right_key_only() {
+    let place = Place::postgres();
+    let workplace = &place.workplace;
+    workplace.run(["migrate"]).succeeds();
+    let with_key = |key: Option<&str>, arguments: &[&str]| {
+        let mut command = workplace.command();
+        match key {
+            Some(key) => command.env("POSTRIDER_SECRET_KEY", key),
+            None => command.env_remove("POSTRIDER_SECRET_KEY"),
+        };
+        let output = command.args(arguments).output().unwrap();
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    let add = ["endpoints", "add", "https://hooks.example.com/"];
+    let (code, text) = with_key(None, &add);
+    assert_eq!(code, Some(4), "{text}");
+    assert!(text.starts_with("error[secret_key_missing]") && text.contains("--new-secret-key"), "{text}");
+    let id = workplace.json(add)["id"].as_str().unwrap().to_owned();
+    let other = Workplace::new().run(["config", "--new-secret-key"]).succeeds().stdout.trim().to_owned();
+    for command in [&add[..], &["endpoints", "rotate-secret", &id], &["endpoints", "update", &id, "--timeout", "1s"]] {
+        let (code, text) = with_key(Some(&other), command);
+        assert_eq!(code, Some(4), "{command:?}: {text}");
+        assert!(text.starts_with("error[secret_key_wrong]") && !text.contains(&other), "{command:?}: {text}");
+    }
+    // To look needs no key at all.
+    let (code, text) = with_key(None, &["endpoints", "list"]);
+    assert_eq!(code, Some(0), "{text}");
+    assert_eq!(workplace.json(["endpoints", "list"])["data"].as_array().unwrap().len(), 1);
+}

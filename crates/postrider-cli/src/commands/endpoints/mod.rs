@@ -16,6 +16,7 @@ use self::settings::{SecretFlag, SettingFlags, UnsetFlag};
 use crate::client::{ActFlags, Client, LookFlags, refuse_with_server};
 use crate::commands::Context;
 use crate::commands::deliveries::{PageFlags, parse_id, print};
+use crate::config::Flags;
 use crate::database::Preparation;
 use crate::failure::{Exit, Failure};
 use crate::flags::DestinationFlags;
@@ -220,7 +221,8 @@ pub(crate) async fn run(arguments: Arguments, context: &Context) -> Result<(), F
         EndpointsCommand::RotateSecret(arguments) => {
             let id = endpoint_id(&arguments.id)?;
             let how = RotateRequest { secret: arguments.secret.read()?, overlap: arguments.overlap };
-            let rotated = arguments.act.client(context).await?.rotate_secret(id, how).await?;
+            let client = arguments.act.sealing_client(&context.config(Flags::new())?, Preparation::Existing).await?;
+            let rotated = client.rotate_secret(id, how).await?;
             view::rotated(&rotated, output)
         }
         EndpointsCommand::Test(arguments) => {
@@ -242,7 +244,7 @@ async fn add(arguments: AddArguments, context: &Context) -> Result<(), Failure> 
         // A URL that is refused must not leave a new database behind.
         config.admission.destinations.check_url(&endpoint.url)?;
     }
-    let client = arguments.act.client_of(&config, Preparation::Create).await?;
+    let client = arguments.act.sealing_client(&config, Preparation::Create).await?;
     view::created(&client.create_endpoint(endpoint).await?, context.output)
 }
 
@@ -273,7 +275,7 @@ async fn update(arguments: UpdateArguments, context: &Context) -> Result<(), Fai
             Failure::new(Exit::Usage, "usage", message).hint("`postrider endpoints update --help` lists what can")
         );
     }
-    let client = arguments.act.client_of(&config, Preparation::Existing).await?;
+    let client = arguments.act.sealing_client(&config, Preparation::Existing).await?;
     view::show(&client.update_endpoint(id, patch).await?, context.output)
 }
 
