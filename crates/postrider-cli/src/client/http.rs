@@ -181,8 +181,9 @@ impl HttpClient {
         let cause = innermost(error);
         let message = format!("cannot reach the server at {}: {cause}", self.base);
         if cause.contains("certificate") {
-            return told("server_untrusted", message)
-                .hint("use the name that its certificate has; SSL_CERT_FILE names a file with an authority of your own");
+            return told("server_untrusted", message).hint(
+                "use the name that its certificate has; SSL_CERT_FILE names a file with an authority of your own",
+            );
         }
         told("server_unreachable", message).hint(hint)
     }
