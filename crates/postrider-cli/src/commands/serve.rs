@@ -93,6 +93,11 @@ pub(crate) async fn run(arguments: Arguments, context: &Context) -> Result<(), F
     let store = config.database.open_for_work(&config, preparation).await?;
     let with_dispatcher = config.dispatch_enabled && !arguments.no_dispatch;
     let dispatcher = if with_dispatcher { Some(dispatch::build(Arc::clone(&store), &config)?) } else { None };
+    if let Some(dispatcher) = &dispatcher {
+        // Whoever may not dispatch is told so before it says that it does. The dispatcher itself asks again.
+        let guard = store.start_dispatching(dispatcher.worker_id()).await;
+        drop(guard.map_err(|error| with_way_out(error.into()))?);
+    }
     let service = Service::new(store, process::service_settings(&config));
     let started = Started {
         listening: &url,

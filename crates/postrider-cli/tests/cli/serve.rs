@@ -158,6 +158,7 @@ fn a_second_dispatcher_on_a_file_is_refused_and_a_second_server_is_not() {
     let done = place.workplace.run(["serve", "--listen", "127.0.0.1:0", "--log-format", "pretty"]);
     assert_eq!(done.code, Some(1), "{done:?}");
     assert!(done.stderr.contains("error[store_locked]: ") && done.stderr.contains("--no-dispatch"), "{done:?}");
+    assert_eq!(done.stdout, "", "it does not say that it serves");
     let second = place.serve(&["--no-dispatch"]).with_key(served.api.key.as_deref().unwrap());
     assert_eq!(second.api.get("/v1/overview").0, 200);
     second.stop();
