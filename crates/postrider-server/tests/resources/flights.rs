@@ -2,16 +2,11 @@
 
 use std::time::Duration;
 
-use postrider_conformance::receiver::{Answer, Gate, Received, Receiver};
+use postrider_conformance::receiver::{Answer, Gate, Receiver};
 use postrider_conformance::wait::{PATIENCE, eventually};
 use serde_json::{Value, json};
 
-use crate::stage::{Stage, text};
-
-fn verified(secret: &Value, request: &Received) -> bool {
-    let webhook = standardwebhooks::Webhook::new(text(secret)).unwrap();
-    webhook.verify(&request.body, &request.headers).is_ok()
-}
+use crate::stage::{Stage, text, verified};
 
 fn path(endpoint: &Value) -> String {
     format!("/v1/endpoints/{}", text(&endpoint["id"]))

@@ -1,5 +1,7 @@
 //! The resources of the API over real HTTP, on a real database, with a real dispatcher and real receivers where it matters.
 
+#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
 mod deliveries;
 mod endpoints;
 mod flights;

@@ -5,12 +5,7 @@ use postrider_conformance::receiver::{Received, Receiver};
 use postrider_conformance::wait::PATIENCE;
 use serde_json::{Value, json};
 
-use crate::stage::{Stage, text};
-
-fn verified(secret: &Value, request: &Received) -> bool {
-    let webhook = standardwebhooks::Webhook::new(text(secret)).unwrap();
-    webhook.verify(&request.body, &request.headers).is_ok()
-}
+use crate::stage::{Stage, text, verified};
 
 fn number(request: &Received) -> usize {
     let payload: Value = serde_json::from_slice(&request.body).unwrap();

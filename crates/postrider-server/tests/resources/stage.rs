@@ -14,6 +14,7 @@ use postrider::store::Operator;
 use postrider::{
     Admission, DestinationPolicy, Dispatcher, KeyToken, Keyring, NewApiKey, RetryPolicy, Scope, SecretKey, Store,
 };
+use postrider_conformance::receiver::Received;
 use postrider_conformance::wait::{PATIENCE, eventually, within};
 use postrider_postgres::PostgresStore;
 use postrider_postgres::testing::TestDatabase;
@@ -41,13 +42,13 @@ pub(crate) struct Stage {
 /// Where the server keeps everything.
 enum Database {
     Sqlite { directory: tempfile::TempDir, keyring: Keyring },
-    Postgres(TestDatabase),
+    Postgres(Box<TestDatabase>),
 }
 
 impl Database {
     async fn create() -> Self {
         if crate::ON_POSTGRES {
-            return Self::Postgres(TestDatabase::create().await);
+            return Self::Postgres(Box::new(TestDatabase::create().await));
         }
         Self::Sqlite { directory: tempfile::tempdir().unwrap(), keyring: Keyring::new([SecretKey::generate()]) }
     }
@@ -299,4 +300,10 @@ impl Answer {
 /// A text in an answer.
 pub(crate) fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_else(|| panic!("{value} is a text"))
+}
+
+/// Whether a receiver with this secret would take the request, by the reference library.
+pub(crate) fn verified(secret: &Value, request: &Received) -> bool {
+    let webhook = standardwebhooks::Webhook::new(text(secret)).unwrap();
+    webhook.verify(&request.body, &request.headers).is_ok()
 }

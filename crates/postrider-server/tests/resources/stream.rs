@@ -49,9 +49,10 @@ impl Reading {
     /// The next block; none when the stream has ended.
     async fn block(&mut self) -> Option<Block> {
         loop {
-            if let Some((block, rest)) = self.text.split_once("\n\n") {
-                let block = parsed(block);
-                self.text = rest.to_owned();
+            if let Some(end) = self.text.find("\n\n") {
+                let rest = self.text.split_off(end + 2);
+                let block = parsed(self.text.trim_end());
+                self.text = rest;
                 if block.id.is_some() {
                     self.last_id.clone_from(&block.id);
                 }
@@ -161,6 +162,42 @@ async fn a_client_that_connects_again_misses_nothing_and_gets_nothing_twice_also
     let marker = send(&stage, json!({"type": "invoice.paid", "payload": {}})).await;
     let last = reading.told().await;
     assert_eq!(last["delivery_id"], marker["deliveries"][0]["id"], "nothing comes twice");
+    heard.sort_unstable();
+    sent.sort_unstable();
+    assert_eq!(heard, sent);
+}
+
+#[tokio::test]
+async fn a_client_that_is_cut_off_again_and_again_hears_everything_once_while_many_write() {
+    const EVENTS: usize = 160;
+    const WRITERS: usize = 8;
+    let stage = Stage::quiet().await;
+    stage.endpoint(json!({"url": "https://hooks.example.com/"})).await;
+    let mut sent = Vec::new();
+    for n in 0..EVENTS {
+        let event = send(&stage, json!({"type": "invoice.paid", "payload": {"n": n}})).await;
+        sent.push(text(&event["deliveries"][0]["id"]).to_owned());
+    }
+    let reading = Reading::opened(&stage, follow(&stage, "")).await;
+    let place = reading.last_id.clone().unwrap();
+    drop(reading);
+    let writing = futures_util::future::join_all(sent.chunks(EVENTS / WRITERS).map(async |ids| {
+        for id in ids {
+            stage.expect(200, "POST", &format!("/v1/deliveries/{id}/cancel"), None).await;
+        }
+    }));
+    let hearing = async {
+        let (mut heard, mut place) = (Vec::new(), place);
+        while heard.len() < EVENTS {
+            let mut reading = Reading::opened(&stage, follow(&stage, "").header("last-event-id", &place)).await;
+            for _ in 0..(1 + heard.len() % 7).min(EVENTS - heard.len()) {
+                heard.push(text(&reading.told().await["delivery_id"]).to_owned());
+            }
+            place = reading.last_id.clone().unwrap();
+        }
+        heard
+    };
+    let (_, mut heard) = tokio::join!(writing, hearing);
     heard.sort_unstable();
     sent.sort_unstable();
     assert_eq!(heard, sent);

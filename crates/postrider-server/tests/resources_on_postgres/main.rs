@@ -1,5 +1,7 @@
 //! The resources of the API on Postgres: the same tests as on SQLite.
 
+#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
 #[path = "../resources/deliveries.rs"]
 mod deliveries;
 #[path = "../resources/endpoints.rs"]

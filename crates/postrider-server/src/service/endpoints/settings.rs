@@ -41,7 +41,7 @@ impl<'a> Draft<'a> {
             Patched::Default => self.event_types = vec![everything()],
             Patched::To(texts) => self.event_types = checked_event_types(&texts)?,
         }
-        self.apply_retry_policy(patch.retry_schedule, patch.max_attempts)?;
+        self.apply_retry_policy(patch.retry_schedule, &patch.max_attempts)?;
         let settings = &mut self.settings;
         take(&mut settings.max_in_flight, patch.max_in_flight, checked_max_in_flight)?;
         take(&mut settings.rate_limit, patch.rate_limit, |text| Ok(text.parse()?))?;
@@ -57,7 +57,7 @@ impl<'a> Draft<'a> {
 
     /// Schedule and number of attempts are one policy: whoever sets one of them gets a policy of its own, with the other as
     /// it was. Back at the default, it follows the server's again.
-    fn apply_retry_policy(&mut self, schedule: Patched<Vec<String>>, attempts: Patched<u32>) -> Result<(), Problem> {
+    fn apply_retry_policy(&mut self, schedule: Patched<Vec<String>>, attempts: &Patched<u32>) -> Result<(), Problem> {
         if schedule.is_unchanged() && attempts.is_unchanged() {
             return Ok(());
         }
@@ -67,7 +67,7 @@ impl<'a> Draft<'a> {
         let max_attempts = match attempts {
             Patched::Unchanged => now.max_attempts(),
             Patched::Default => default.max_attempts(),
-            Patched::To(count) => count,
+            Patched::To(count) => *count,
         };
         let backoff = match schedule {
             Patched::Unchanged => now.backoff().clone(),
