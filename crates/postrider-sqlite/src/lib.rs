@@ -13,6 +13,9 @@
 //!
 //! Several processes may use one file at the same time, but only one may dispatch from it: see
 //! [`Store::start_dispatching`](postrider::Store::start_dispatching), which locks `<file>.lock`.
+//!
+//! The secrets of endpoints are encrypted in the file, under the keys of [`SqliteStore::with_keyring`]. Whoever has a copy
+//! of the file, but not the key, cannot sign in anybody's name.
 
 mod browse;
 mod bucket;

@@ -11,8 +11,9 @@ use tokio::sync::Semaphore;
 
 use crate::error::{open_error, store_error};
 
-/// At most so many reads at a time; each has a connection and a thread of the runtime's blocking pool.
-const MAX_READERS: usize = 4;
+/// At most so many reads at a time; each has a connection and a thread of the runtime's blocking pool. Some more than
+/// there are processors: a few that count for seconds must not keep a server from looking up the key of a request.
+const MAX_READERS: usize = 8;
 /// Statements that a connection keeps prepared.
 pub(crate) const CACHED_STATEMENTS: usize = 128;
 /// How long a connection waits for a lock that another process holds.
