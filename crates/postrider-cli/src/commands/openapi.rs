@@ -11,9 +11,9 @@ A running server has the same document at /openapi.json, and a readable form of 
 Examples:
   postrider openapi > openapi.json";
 
-/// Print the `OpenAPI` document of the HTTP API, as JSON
+/// Prints the document.
 #[derive(Debug, Args)]
-#[command(after_help = EXAMPLES)]
+#[command(about = "Print the OpenAPI document of the HTTP API, as JSON", after_help = EXAMPLES)]
 pub(crate) struct Arguments {}
 
 pub(crate) fn run(_arguments: &Arguments, context: &Context) -> Result<(), Failure> {
