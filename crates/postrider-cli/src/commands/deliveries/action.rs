@@ -11,8 +11,9 @@ use crate::client::Client;
 use crate::failure::{Exit, Failure, Problem};
 use crate::output::{self, Output};
 
-/// How many deliveries one step of a bulk retry takes.
-const BATCH: u32 = 500;
+/// How many deliveries one step of a bulk retry takes: few enough to see it go on, and not fewer, since each step counts
+/// what matches.
+const BATCH: u32 = 1_000;
 
 /// What became of one retry, for programs.
 #[derive(Serialize)]
