@@ -16,7 +16,7 @@ use super::schemas;
 pub struct EventRequest {
     /// What happened: parts of letters, digits and `_ - : /`, joined by dots.
     #[serde(rename = "type")]
-    #[schema(min_length = 1, max_length = 255, example = "invoice.paid")]
+    #[schema(max_length = 255, pattern = "^[A-Za-z0-9_:/-]+([.][A-Za-z0-9_:/-]+)*$", example = "invoice.paid")]
     pub event_type: String,
     /// What receivers get.
     #[schema(schema_with = schemas::payload)]
@@ -41,11 +41,11 @@ pub struct EventRequest {
     pub metadata: Option<Metadata>,
     /// Where facts about its deliveries are announced; `postrider` unless given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(min_length = 1, max_length = 255)]
+    #[schema(max_length = 255, pattern = "^[!-~]([ -~]*[!-~])?$")]
     pub topic: Option<String>,
     /// The same as the header `Idempotency-Key`, for batches.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(min_length = 1, max_length = 255)]
+    #[schema(max_length = 255, pattern = "^[!-~]([ -~]*[!-~])?$")]
     pub idempotency_key: Option<String>,
 }
 
@@ -82,7 +82,7 @@ impl fmt::Debug for EventRequest {
 #[serde(deny_unknown_fields)]
 pub struct OnceRequest {
     /// What there is to tell of, once.
-    #[schema(min_length = 1, max_length = 255, example = "plan/123")]
+    #[schema(max_length = 255, pattern = "^[!-~]([ -~]*[!-~])?$", example = "plan/123")]
     pub subject: String,
     /// Only in this generation of the subject; otherwise in the current one, whichever it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -3,6 +3,18 @@
 use postrider::{DeliveryId, DeliveryStatus, EndpointId, EventId, KeyId, OutcomeKind, Scope};
 use utoipa::openapi::{Object, ObjectBuilder, Type};
 
+/// A name in everything that is kept: one line of printable ASCII, without space around it.
+pub(crate) const NAME: &str = "^[!-~]([ -~]*[!-~])?$";
+
+/// A cursor's text.
+pub(crate) const CURSOR: &str = "^[0-9a-f]{32}$";
+
+/// An id in a path may be given as databases show it as well.
+pub(crate) fn id_pattern(prefix: &str) -> String {
+    let uuid = "[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}";
+    format!("^({prefix}_[0-7][0-9a-hjkmnp-tv-z]{{25}}|{uuid})$")
+}
+
 fn id(prefix: &str, what: &str) -> Object {
     ObjectBuilder::new()
         .schema_type(Type::String)

@@ -1,12 +1,16 @@
 //! Bodies: read within bounds of size and time, and understood strictly.
 
+use std::ops::Deref;
+use std::sync::Arc;
+use std::time::Duration;
+
 use axum::body::Body as HttpBody;
 use axum::extract::{FromRequest, Request};
 use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, header};
 use http_body_util::BodyExt as _;
 use serde::de::DeserializeOwned;
-use std::time::Duration;
+use tokio::sync::OwnedSemaphorePermit;
 
 use super::AppState;
 use crate::api::Problem;
@@ -17,6 +21,23 @@ const MOST_BYTES: usize = 1024 * 1024;
 /// What a client that sends too much may still send, so that it gets to read the answer.
 const DISCARDED_BYTES: usize = 1024 * 1024;
 const DISCARDING: Duration = Duration::from_secs(1);
+
+/// What is kept of bodies is counted in pages of this size.
+pub(super) const PAGE_BYTES: usize = 4_096;
+
+/// A body that was read. It has its part of what bodies may have together until it is dropped.
+pub(super) struct Read {
+    bytes: Bytes,
+    _room: OwnedSemaphorePermit,
+}
+
+impl Deref for Read {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
 
 /// A JSON body, of which every field is known.
 pub(super) struct Body<T>(pub(super) T);
@@ -48,7 +69,7 @@ impl<T: DeserializeOwned> FromRequest<AppState> for OptionalBody<T> {
 }
 
 /// The bytes of a body that says to be JSON.
-pub(super) async fn read_json(request: Request, state: &AppState, most_bytes: usize) -> Result<Bytes, Problem> {
+pub(super) async fn read_json(request: Request, state: &AppState, most_bytes: usize) -> Result<Read, Problem> {
     let (parts, body) = request.into_parts();
     check_content_type(&parts.headers)?;
     let bytes = read(&parts.headers, body, state, most_bytes).await?;
@@ -86,7 +107,7 @@ fn check_content_type(headers: &HeaderMap) -> Result<(), Problem> {
     Ok(())
 }
 
-async fn read(headers: &HeaderMap, body: HttpBody, state: &AppState, most_bytes: usize) -> Result<Bytes, Problem> {
+async fn read(headers: &HeaderMap, body: HttpBody, state: &AppState, most_bytes: usize) -> Result<Read, Problem> {
     let too_large = || {
         Problem::new(
             413,
@@ -105,6 +126,7 @@ async fn read(headers: &HeaderMap, body: HttpBody, state: &AppState, most_bytes:
     let mut body = body;
     let reading = async {
         let mut bytes = BytesMut::new();
+        let mut room = room(state, 0)?;
         while let Some(frame) = body.frame().await {
             let frame = frame.map_err(|error| {
                 tracing::debug!(%error, "a body broke off");
@@ -114,9 +136,12 @@ async fn read(headers: &HeaderMap, body: HttpBody, state: &AppState, most_bytes:
             if bytes.len() + data.len() > most_bytes {
                 return Err(too_large());
             }
+            // Taken as it arrives: who only says that much will come does not keep others out.
+            let pages = (bytes.len() + data.len()).div_ceil(PAGE_BYTES) - room.num_permits();
+            room.merge(self::room(state, pages)?);
             bytes.extend_from_slice(&data);
         }
-        Ok(bytes.freeze())
+        Ok(Read { bytes: bytes.freeze(), _room: room })
     };
     let read = tokio::time::timeout(limit, reading).await.unwrap_or_else(|_| {
         let detail = format!("the body did not arrive within {}", postrider::duration::format(limit));
@@ -128,6 +153,11 @@ async fn read(headers: &HeaderMap, body: HttpBody, state: &AppState, most_bytes:
         discard(body).await;
     }
     read
+}
+
+fn room(state: &AppState, pages: usize) -> Result<OwnedSemaphorePermit, Problem> {
+    let room = Arc::clone(&state.0.body_room).try_acquire_many_owned(u32::try_from(pages).unwrap_or(u32::MAX));
+    room.map_err(|_| Problem::new(503, "overloaded", "too much is being sent at once"))
 }
 
 /// Reads on for a moment: a connection that is closed while the client sends loses the answer.

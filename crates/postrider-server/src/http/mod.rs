@@ -38,6 +38,8 @@ struct Shared {
     monitor: Option<Monitor>,
     draining: watch::Receiver<bool>,
     requests: Semaphore,
+    /// In pages of [`body::PAGE_BYTES`].
+    body_room: Arc<Semaphore>,
 }
 
 impl AppState {
@@ -48,7 +50,8 @@ impl AppState {
         draining: watch::Receiver<bool>,
     ) -> Self {
         let requests = Semaphore::new(config.max_requests);
-        Self(Arc::new(Shared { service, config, monitor, draining, requests }))
+        let body_room = Arc::new(Semaphore::new(config.max_body_bytes_held / body::PAGE_BYTES));
+        Self(Arc::new(Shared { service, config, monitor, draining, requests, body_room }))
     }
 
     pub(crate) fn service(&self) -> &Service {

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use http::StatusCode;
+use postrider::{DeliveryId, EndpointId, EventId, KeyId};
 use serde_json::Value;
 use utoipa::openapi::path::{Operation, Parameter, ParameterBuilder, ParameterIn, PathItem};
 use utoipa::openapi::response::{Response, ResponseBuilder};
@@ -16,7 +17,7 @@ use utoipa::openapi::{
 };
 use utoipa::{PartialSchema as _, ToSchema as _};
 
-use crate::api::{FieldProblem, Problem};
+use crate::api::{FieldProblem, Problem, schemas};
 
 const OPERATIONS: &str = "operations";
 const BEARER: &str = "key";
@@ -34,6 +35,14 @@ const TAGS: [(&str, &str); 9] = [
     ("keys", "API keys."),
     ("audit", "What operators did."),
     (OPERATIONS, "For orchestrators and Prometheus. None of it needs a key."),
+];
+
+/// Of what an id in a path is.
+const IDS: [(&str, &str); 4] = [
+    ("/v1/events/", EventId::PREFIX),
+    ("/v1/endpoints/", EndpointId::PREFIX),
+    ("/v1/deliveries/", DeliveryId::PREFIX),
+    ("/v1/keys/", KeyId::PREFIX),
 ];
 
 const DESCRIPTION: &str = "\
@@ -152,7 +161,7 @@ fn complete_operation(path: &str, operation: &mut Operation) {
     operation.operation_id = operation.operation_id.take().map(|id| format!("{tag}_{id}"));
     for parameter in operation.parameters.iter_mut().flatten() {
         if let RefOr::T(parameter) = parameter {
-            complete_parameter(parameter);
+            complete_parameter(path, parameter);
         }
     }
     let mut commons: Vec<&Common> = ALWAYS.iter().collect();
@@ -203,8 +212,15 @@ fn asked(document: &OpenApi) -> BTreeSet<String> {
 }
 
 /// A parameter is there or not, but never null; and what is told of its schema is told of it.
-fn complete_parameter(parameter: &mut Parameter) {
+fn complete_parameter(path: &str, parameter: &mut Parameter) {
     let Some(RefOr::T(Schema::Object(schema))) = &mut parameter.schema else { return };
+    let pattern = match parameter.name.as_str() {
+        "id" => IDS.iter().find(|(under, _)| path.starts_with(under)).map(|(_, prefix)| schemas::id_pattern(prefix)),
+        "cursor" => Some(schemas::CURSOR.to_owned()),
+        "subject" | "topic" | "Idempotency-Key" => Some(schemas::NAME.to_owned()),
+        _ => None,
+    };
+    schema.pattern = schema.pattern.take().or(pattern);
     if let SchemaType::Array(types) = &schema.schema_type
         && let [one, Type::Null] = &types[..]
     {
@@ -217,12 +233,13 @@ fn complete_parameter(parameter: &mut Parameter) {
 }
 
 fn tenant() -> Parameter {
+    let name = ObjectBuilder::new().schema_type(Type::String).pattern(Some(schemas::NAME)).max_length(Some(255));
     ParameterBuilder::new()
         .name("Postrider-Tenant")
         .parameter_in(ParameterIn::Header)
         .required(Required::False)
         .description(Some("Which tenant is meant; with a key for all tenants only. `*` means all, for looking only."))
-        .schema(Some(ObjectBuilder::new().schema_type(Type::String).min_length(Some(1)).max_length(Some(255))))
+        .schema(Some(name))
         .build()
 }
 

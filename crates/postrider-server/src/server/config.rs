@@ -13,6 +13,8 @@ pub struct ServerConfig {
     pub max_connections: usize,
     /// Requests at once.
     pub max_requests: usize,
+    /// The bodies of all requests under way may have this much together.
+    pub max_body_bytes_held: usize,
     /// A request's headers may have this much in all.
     pub max_header_bytes: usize,
     /// A request may have this many headers.
@@ -36,6 +38,7 @@ impl Default for ServerConfig {
             drain_timeout: Duration::from_secs(30),
             max_connections: 4_096,
             max_requests: 2_048,
+            max_body_bytes_held: 256 * 1024 * 1024,
             max_header_bytes: 32 * 1024,
             max_headers: 100,
             header_read_timeout: Duration::from_secs(10),

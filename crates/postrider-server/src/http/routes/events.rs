@@ -47,7 +47,8 @@ async fn enqueue(
 ) -> Result<(StatusCode, Json<EnqueuedEvent>), Problem> {
     let most_bytes = state.service().settings().admission.max_payload_bytes + BESIDE_PAYLOAD_BYTES;
     let key = idempotency_key(request.headers())?;
-    let mut event: EventRequest = body::parse(&body::read_json(request, &state, most_bytes).await?)?;
+    let body = body::read_json(request, &state, most_bytes).await?;
+    let mut event: EventRequest = body::parse(&body)?;
     match (&event.idempotency_key, key) {
         (Some(own), Some(key)) if *own != key => {
             let detail = "the header and the body have different idempotency keys";
@@ -82,7 +83,9 @@ async fn enqueue_batch(
         let detail = "in a batch, each event has its own idempotency_key";
         return Err(Problem::new(422, "idempotency_key_ambiguous", detail).about("Idempotency-Key"));
     }
-    let events: Vec<EventRequest> = body::parse(&body::read_json(request, &state, BATCH_BYTES).await?)?;
+    // Kept until the end, so that what was made of it is counted as well.
+    let body = body::read_json(request, &state, BATCH_BYTES).await?;
+    let events: Vec<EventRequest> = body::parse(&body)?;
     let enqueued = state.service().enqueue_batch(&caller, events).await?;
     Ok((StatusCode::ACCEPTED, Json(enqueued)))
 }
