@@ -1,5 +1,7 @@
 //! Why a delivery is in the state it is: a table of states, and what is said of them.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests fail the test that calls them")]
+
 use std::num::NonZeroU32;
 use std::time::Duration;
 
