@@ -118,9 +118,8 @@ from postrider.endpoints e where a.action like 'endpoint.%' and e.id = a.subject
 
 -- --- Looking --------------------------------------------------------------------------------------------------------
 
--- For what was announced in the last minute: announcements are written in the order of time, and this index has one entry
--- per megabyte of them.
-create index announcements_by_time on postrider.announcements using brin (at) with (autosummarize = on);
+-- Whoever has the key of one tenant sees the events of that tenant alone, which must not take a walk along all others'.
+create index events_by_tenant on postrider.events (tenant, id);
 
 -- Deliveries that were cancelled: few, and found here rather than among all others. Dead letters are found likewise.
 create table postrider.cancelled (

@@ -1,7 +1,11 @@
 -- What is where, counted exactly and in one snapshot. What is unsettled, dead or cancelled is counted in its place, and what
 -- was delivered is the rest: to count all deliveries takes a walk along an index, to look at the status of each would
 -- take a walk along the table.
-with unsettled as materialized (
+--
+-- Announcements are numbered almost in the order of time, so that those of the last minute are at the end, and need no
+-- index: `back` goes back in growing steps until it comes to one that is two minutes old. Whose they are is looked up one by
+-- one: a subquery that could be a hash table would be made from all events of the tenant.
+with recursive unsettled as materialized (
   select x.place, d.status, count(*) as count, min(d.next_attempt_at) as first_due
   from (
     select 'ready' as place, r.delivery_id from postrider.ready r
@@ -21,21 +25,37 @@ with unsettled as materialized (
   from unsettled u
 ), settled as materialized (
   select (select count(*) from postrider.dead_letters x
-          where $2::text is null or exists (
-            select from postrider.deliveries d where d.id = x.delivery_id and d.tenant = $2)) as dead,
+          where $2::text is null
+             or $2 = (select d.tenant from postrider.deliveries d where d.id = x.delivery_id)) as dead,
          (select count(*) from postrider.cancelled x
-          where $2::text is null or exists (
-            select from postrider.deliveries d where d.id = x.delivery_id and d.tenant = $2)) as cancelled,
+          where $2::text is null
+             or $2 = (select d.tenant from postrider.deliveries d where d.id = x.delivery_id)) as cancelled,
          (select count(*) from postrider.deliveries d where $2::text is null or d.tenant = $2) as total
+), newest as materialized (
+  select coalesce($1::timestamptz, statement_timestamp()) - interval '1 minute' as since, max(a.position) as position
+  from postrider.announcements a
+), back (step, position, at) as (
+  select 0, n.position, 'infinity'::timestamptz from newest n
+  union all
+  select b.step + 1, earlier.position, earlier.at
+  from back b
+  cross join newest n
+  cross join lateral (
+    select a.position, a.at from postrider.announcements a
+    where a.position <= n.position - (512::bigint << b.step) order by a.position desc limit 1
+  ) earlier
+  where b.at > n.since - interval '1 minute' and b.step < 40
 ), told as (
   select count(*) filter (where a.fact = 'delivery.delivered') as delivered,
          count(*) filter (where a.fact = 'delivery.failed') as failed,
          count(*) filter (where a.fact = 'delivery.dead') as dead
-  from postrider.announcements a
-  where a.at > coalesce($1::timestamptz, statement_timestamp()) - interval '1 minute'
+  from newest n
+  join postrider.announcements a
+    on a.position > coalesce((select max(b.position) from back b where b.at <= n.since - interval '1 minute'), 0)
+  where a.at > n.since
     and ($2::text is null
-         or exists (select from postrider.events e where e.id = a.event_id and e.tenant = $2)
-         or exists (select from postrider.removed_events x where x.event_id = a.event_id and x.tenant = $2))
+         or $2 = coalesce((select e.tenant from postrider.events e where e.id = a.event_id),
+                          (select x.tenant from postrider.removed_events x where x.event_id = a.event_id)))
 )
 select c.pending, c.failed, s.total - c.pending - c.failed - s.dead - s.cancelled as delivered, s.dead, s.cancelled,
        c.due, c.in_flight, c.scheduled,

@@ -25,11 +25,11 @@ use crate::values::{Columns as _, count, instant, int};
 
 /// Begins a transaction whose statements are planned for their values.
 pub(crate) const READ_ANYTHING: &str =
-    "begin; set local plan_cache_mode = force_custom_plan; set local enable_seqscan = on";
+    "begin; set local plan_cache_mode = force_custom_plan; set local enable_seqscan = on; set local jit = off";
 
 /// The same, reading only, and everything from one snapshot.
 const READ_ONE_SNAPSHOT: &str = "begin isolation level repeatable read read only; \
-     set local plan_cache_mode = force_custom_plan; set local enable_seqscan = on";
+     set local plan_cache_mode = force_custom_plan; set local enable_seqscan = on; set local jit = off";
 
 /// A statement over the deliveries that match, which takes the filter as its first seven parameters.
 pub(crate) fn filtered<'q>(statement: &'static str, filter: &'q DeliveryFilter) -> Query<'q, Postgres, PgArguments> {
