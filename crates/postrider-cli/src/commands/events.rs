@@ -76,6 +76,7 @@ pub(crate) async fn run(arguments: Arguments, context: &Context) -> Result<(), F
             let (since, until) = span(arguments.since.as_deref(), arguments.until.as_deref())?;
             arguments.page.check()?;
             let client = arguments.look.client(context).await?;
+            let [since, until] = [since, until].map(|at| at.map(|at| at.to_string()));
             let query = EventsQuery { event_type: arguments.event_type, since, until, ..EventsQuery::default() };
             let fetch = async |page: PageQuery| {
                 client.events(&EventsQuery { limit: page.limit, cursor: page.cursor, ..query.clone() }).await

@@ -215,12 +215,14 @@ pub struct EventsQuery {
     #[serde(rename = "type", default, skip_serializing_if = "Option::is_none")]
     #[param(example = "invoice.paid")]
     pub event_type: Option<String>,
-    /// Enqueued at or after this instant.
+    /// Enqueued at or after this instant: `2026-02-21T12:00:00Z`, or that long ago: `1h`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub since: Option<Timestamp>,
-    /// Enqueued before this instant.
+    #[param(example = "1h")]
+    pub since: Option<String>,
+    /// Enqueued before this instant, or that long ago.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub until: Option<Timestamp>,
+    #[param(example = "2026-02-21T12:00:00Z")]
+    pub until: Option<String>,
     /// At most this many; fewer are answered when their payloads are large.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[param(minimum = 1, maximum = 250, default = 50)]

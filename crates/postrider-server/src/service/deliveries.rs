@@ -129,7 +129,7 @@ impl Service {
     }
 
     /// The instant that a text means. How long ago something was is counted by the database's clock.
-    async fn instant(&self, field: &'static str, text: Option<&str>) -> Result<Option<Timestamp>, Problem> {
+    pub(super) async fn instant(&self, field: &'static str, text: Option<&str>) -> Result<Option<Timestamp>, Problem> {
         let Some(text) = text else { return Ok(None) };
         let refuse = || {
             let shown: String = text.chars().take(64).flat_map(char::escape_default).collect();
@@ -165,7 +165,7 @@ fn checked_id<T: std::str::FromStr<Err: ToString>>(field: &'static str, text: &s
 }
 
 /// Instants that every database can compare with: not every one reaches back to the year -9999.
-fn storable(at: Timestamp) -> Option<Timestamp> {
+pub(super) fn storable(at: Timestamp) -> Option<Timestamp> {
     (at >= Timestamp::UNIX_EPOCH).then_some(at)
 }
 

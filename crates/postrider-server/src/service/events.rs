@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use postrider::{DeliveryStatus, EnqueueError, Enqueued, EventFilter, EventId, NewEvent, Once};
 
+use super::deliveries::storable;
 use super::{Caller, Service};
 use crate::api::events::{EnqueuedBatch, EnqueuedEvent, Event, EventDelivery, EventRequest, EventsQuery};
 use crate::api::{Listing, Problem, page_request};
@@ -66,8 +67,8 @@ impl Service {
         let filter = EventFilter {
             tenant: caller.tenant.filter().map(str::to_owned),
             event_type: query.event_type.clone(),
-            since: query.since,
-            until: query.until,
+            since: self.instant("since", query.since.as_deref()).await?,
+            until: self.instant("until", query.until.as_deref()).await?,
         };
         let page = page_request(query.limit, query.cursor.as_deref())?;
         Ok(Listing::from_page(self.0.store.events(&filter, &page, PAGE_BYTES).await?, Event::from))
@@ -75,6 +76,10 @@ impl Service {
 
     /// Refuses what the store would refuse before it takes anybody's place in the queue.
     fn admitted(&self, event: NewEvent) -> Result<NewEvent, Problem> {
+        if event.deliver_at.is_some_and(|at| storable(at).is_none()) {
+            let detail = "deliver_at is before 1970, which not every database can keep";
+            return Err(Problem::new(422, "deliver_at_invalid", detail).about("deliver_at"));
+        }
         let admitted = self.0.settings.admission.admit(event)?;
         Ok(admitted.event().clone())
     }

@@ -90,6 +90,10 @@ async fn events_are_listed_by_type_and_time_and_page_by_page() {
     assert_eq!(second["next_cursor"], Value::Null);
     let (_, future) = api.get("/v1/events?since=2999-01-01T00:00:00Z").await;
     assert_eq!(payloads(&future), [] as [i64; 0]);
+    let (_, recent) = api.get("/v1/events?since=1h").await;
+    assert_eq!(payloads(&recent), [4, 3, 2, 1, 0]);
+    let (_, old) = api.get("/v1/events?until=1h").await;
+    assert_eq!(payloads(&old), [] as [i64; 0]);
     let (_, past) = api.get("/v1/events?until=2999-01-01T00:00:00Z").await;
     assert_eq!(payloads(&past), [4, 3, 2, 1, 0]);
 }
@@ -198,6 +202,33 @@ async fn a_delayed_event_waits_for_its_time() {
     assert_eq!(api.post("/v1/events", event.to_string()).await.0, 202);
     let (_, overview) = api.get("/v1/overview").await;
     assert_eq!((&overview["scheduled"], &overview["due"]), (&json!(1), &json!(0)), "{overview}");
+}
+
+async fn instants_at_the_ends_of_time_are_answered(api: &Api) {
+    let event = |at: &str| json!({"type": "a.b", "payload": 1, "destination_url": TO, "deliver_at": at}).to_string();
+    for at in ["-009999-01-02T02:00:00Z", "1969-12-31T23:59:59Z"] {
+        let (status, problem) = api.post("/v1/events", event(at)).await;
+        assert_eq!((status, &problem["code"]), (422, &json!("deliver_at_invalid")), "{at}: {problem}");
+    }
+    for at in ["1970-01-01T00:00:00Z", "9999-12-30T22:00:00.999999999Z"] {
+        let (status, enqueued) = api.post("/v1/events", event(at)).await;
+        assert_eq!(status, 202, "{at}: {enqueued}");
+    }
+    for (query, status) in
+        [("since=-009999-01-02T02:00:00Z", 422), ("until=9999-12-30T22:00:00.999999999Z", 200), ("since=365000d", 422)]
+    {
+        assert_eq!(api.get(&format!("/v1/events?{query}")).await.0, status, "{query}");
+    }
+}
+
+#[tokio::test]
+async fn instants_at_the_ends_of_time_are_answered_on_sqlite() {
+    instants_at_the_ends_of_time_are_answered(&Api::start().await).await;
+}
+
+#[tokio::test]
+async fn instants_at_the_ends_of_time_are_answered_on_postgres() {
+    instants_at_the_ends_of_time_are_answered(&Api::start_on_postgres().await).await;
 }
 
 #[tokio::test]
