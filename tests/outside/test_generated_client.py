@@ -27,13 +27,13 @@ def test_a_generated_client_registers_sends_and_looks(serve, tmp_path):
     call = lambda module: importlib.import_module(f"generated_client.api.{module}")
     model = importlib.import_module("generated_client.models")
 
-    endpoint = call("endpoints.create_endpoint").sync_detailed(
-        client=client, body=model.NewEndpointRequest.from_dict({"url": "http://127.0.0.1:9/", "event_types": ["a.*"]})
+    endpoint = call("endpoints.endpoints_create").sync_detailed(
+        client=client, body=model.NewEndpoint.from_dict({"url": "http://127.0.0.1:9/", "event_types": ["a.*"]})
     )
     assert endpoint.status_code == 201, endpoint.content
-    sent = call("events.create_event").sync_detailed(
-        client=client, body=model.NewEventRequest.from_dict({"type": "a.b", "payload": {"n": 1}})
+    sent = call("events.events_enqueue").sync_detailed(
+        client=client, body=model.EventRequest.from_dict({"type": "a.b", "payload": {"n": 1}})
     )
     assert sent.status_code == 202, sent.content
-    listed = call("deliveries.list_deliveries").sync_detailed(client=client)
+    listed = call("deliveries.deliveries_list").sync_detailed(client=client)
     assert listed.status_code == 200 and [row.event_id for row in listed.parsed.data] == [sent.parsed.id]

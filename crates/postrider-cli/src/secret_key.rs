@@ -93,9 +93,9 @@ pub(crate) async fn must_fit(store: &dyn Store) -> Result<(), Failure> {
     let mut closed = Vec::new();
     let mut why = None;
     for endpoint in endpoints(store).await? {
-        if let Some(trouble) = endpoint.trouble.filter(|trouble| trouble.starts_with("secret_key_")) {
+        if endpoint.lacks_our_key() {
             closed.push(endpoint.id.to_string());
-            why.get_or_insert(trouble);
+            why = why.or(endpoint.trouble);
         }
     }
     let Some(why) = why else { return Ok(()) };

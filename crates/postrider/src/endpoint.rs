@@ -196,6 +196,14 @@ pub struct Endpoint {
     pub created_at: Timestamp,
 }
 
+impl Endpoint {
+    /// Whether it cannot be read only because this process lacks its key: others may well have it.
+    pub fn lacks_our_key(&self) -> bool {
+        // Trouble begins with its code, as all that is told does.
+        self.trouble.as_deref().is_some_and(|trouble| trouble.starts_with("secret_key_"))
+    }
+}
+
 /// [`EndpointSettings`] as stores keep them: one JSON text, the same in every dialect, in which secrets are sealed. A field
 /// that is not known was written by a newer program beside this one, which must not keep this one from claiming.
 #[derive(Debug, Serialize, Deserialize)]

@@ -50,9 +50,7 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
 
     /// Enqueues events that have nothing to do with each other in one transaction: one that is refused, or whose idempotency
     /// key belongs to other content, says so and does not touch the others. An error of the store is for all of them.
-    async fn enqueue_each(&self, events: Vec<NewEvent>) -> Result<Vec<Result<Enqueued, EnqueueError>>, StoreError> {
-        Err(StoreError::new(StoreErrorCode::Internal, "not there yet"))
-    }
+    async fn enqueue_each(&self, events: Vec<NewEvent>) -> Result<Vec<Result<Enqueued, EnqueueError>>, StoreError>;
 
     /// Called once when a dispatcher starts, which keeps the guard while it runs. A store that only one dispatcher may
     /// work on takes its lock here, gives back the leases that an earlier one left behind, and lets the lock go when the
@@ -116,9 +114,7 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
         filter: &EventFilter,
         page: &PageRequest,
         max_bytes: usize,
-    ) -> Result<Page<Event>, StoreError> {
-        Err(StoreError::new(StoreErrorCode::Internal, "not there yet"))
-    }
+    ) -> Result<Page<Event>, StoreError>;
 
     /// One event with its payload and deliveries.
     async fn event(&self, id: EventId) -> Result<Option<Event>, StoreError>;
@@ -127,14 +123,10 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
     async fn overview(&self, tenant: Option<&str>) -> Result<Overview, StoreError>;
 
     /// How a subject stands; none when it was never claimed nor reset.
-    async fn once(&self, tenant: &str, subject: &str) -> Result<Option<OnceClaim>, StoreError> {
-        Err(StoreError::new(StoreErrorCode::Internal, "not there yet"))
-    }
+    async fn once(&self, tenant: &str, subject: &str) -> Result<Option<OnceClaim>, StoreError>;
 
     /// Begins the next generation of a subject, also of one that nobody has claimed yet, and returns it. Audited.
-    async fn reset_once(&self, tenant: &str, subject: &str, operator: &Operator) -> Result<u64, StoreError> {
-        Err(StoreError::new(StoreErrorCode::Internal, "not there yet"))
-    }
+    async fn reset_once(&self, tenant: &str, subject: &str, operator: &Operator) -> Result<u64, StoreError>;
 
     /// Registers an endpoint. Audited.
     async fn create_endpoint(&self, endpoint: NewEndpoint, operator: &Operator) -> Result<Endpoint, StoreError>;
@@ -143,9 +135,7 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
     async fn endpoint(&self, id: EndpointId) -> Result<Option<Endpoint>, StoreError>;
 
     /// Endpoints that match, newest first.
-    async fn endpoints(&self, filter: &EndpointFilter, page: &PageRequest) -> Result<Page<Endpoint>, StoreError> {
-        Err(StoreError::new(StoreErrorCode::Internal, "not there yet"))
-    }
+    async fn endpoints(&self, filter: &EndpointFilter, page: &PageRequest) -> Result<Page<Endpoint>, StoreError>;
 
     /// Writes an endpoint's URL, event types and settings if its revision is still the one in `endpoint`, and returns it
     /// with the next one. None when somebody else has changed it meanwhile, or it is gone. Deliveries that exist keep their
@@ -155,15 +145,11 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
         endpoint: &Endpoint,
         change: EndpointChange,
         operator: &Operator,
-    ) -> Result<Option<Endpoint>, StoreError> {
-        Err(StoreError::new(StoreErrorCode::Internal, "not there yet"))
-    }
+    ) -> Result<Option<Endpoint>, StoreError>;
 
     /// Removes an endpoint with its secrets: nothing is sent to it any more, and no event reaches it. What of its deliveries
     /// is ready or scheduled is cancelled, here or by a later [`retain`](Store::retain). False when there is none. Audited.
-    async fn remove_endpoint(&self, id: EndpointId, operator: &Operator) -> Result<bool, StoreError> {
-        Err(StoreError::new(StoreErrorCode::Internal, "not there yet"))
-    }
+    async fn remove_endpoint(&self, id: EndpointId, operator: &Operator) -> Result<bool, StoreError>;
 
     /// Pauses, resumes or disables an endpoint. False when there is none.
     async fn set_endpoint_status(
@@ -185,38 +171,26 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
     async fn wait_announced(&self, timeout: Duration);
 
     /// Makes a key. None when it should have been the first and there is one already. Audited.
-    async fn create_key(&self, key: NewApiKey, operator: &Operator) -> Result<Option<ApiKey>, StoreError> {
-        Err(StoreError::new(StoreErrorCode::Internal, "not there yet"))
-    }
+    async fn create_key(&self, key: NewApiKey, operator: &Operator) -> Result<Option<ApiKey>, StoreError>;
 
     /// Keys, also revoked ones, newest first; those of one tenant, or all.
-    async fn keys(&self, tenant: Option<&str>, page: &PageRequest) -> Result<Page<ApiKey>, StoreError> {
-        Err(StoreError::new(StoreErrorCode::Internal, "not there yet"))
-    }
+    async fn keys(&self, tenant: Option<&str>, page: &PageRequest) -> Result<Page<ApiKey>, StoreError>;
 
     /// The key of this digest, if there is one that is not revoked.
-    async fn key_of_digest(&self, digest: &KeyDigest) -> Result<Option<ApiKey>, StoreError> {
-        Err(StoreError::new(StoreErrorCode::Internal, "not there yet"))
-    }
+    async fn key_of_digest(&self, digest: &KeyDigest) -> Result<Option<ApiKey>, StoreError>;
 
     /// Revokes a key, of this tenant or of any. False when there is none that is not revoked. Audited.
-    async fn revoke_key(&self, id: KeyId, tenant: Option<&str>, operator: &Operator) -> Result<bool, StoreError> {
-        Err(StoreError::new(StoreErrorCode::Internal, "not there yet"))
-    }
+    async fn revoke_key(&self, id: KeyId, tenant: Option<&str>, operator: &Operator) -> Result<bool, StoreError>;
 
     /// The audit trail, newest first: what operators did, to one tenant's things, or to all.
     async fn audit(&self, tenant: Option<&str>, page: &PageRequest) -> Result<Page<AuditEntry>, StoreError>;
 
     /// Whether the store can be worked with: it answers, and its schema is the one that this program knows.
-    async fn health(&self) -> Result<Health, StoreError> {
-        Err(StoreError::new(StoreErrorCode::Internal, "not there yet"))
-    }
+    async fn health(&self) -> Result<Health, StoreError>;
 
     /// What an operator should know about the database: settings that are bad for it, trouble that is on its way. It looks
     /// at more than [`health`](Store::health) does, and may take a while.
-    async fn diagnose(&self) -> Result<Vec<Finding>, StoreError> {
-        Err(StoreError::new(StoreErrorCode::Internal, "not there yet"))
-    }
+    async fn diagnose(&self) -> Result<Vec<Finding>, StoreError>;
 
     /// Removes up to `limit` events older than `older_than` of which every delivery is delivered or cancelled, with
     /// their deliveries and attempts, announcements that old, and generations of subjects that ended that long ago.

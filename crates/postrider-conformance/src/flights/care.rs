@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use postrider::store::{EndpointChange, Operator, Settlement};
 use postrider::{
-    DeliveryStatus, Endpoint, EndpointSettings, EndpointStatus, Fact, NewEvent, Secret, SignatureScheme, Store,
-    StoreErrorCode,
+    DeliveryStatus, Endpoint, EndpointSettings, EndpointStatus, Fact, Keyring, NewEvent, Secret, SecretKey,
+    SignatureScheme, Store, StoreErrorCode,
 };
 
 use super::{Running, all_become, becomes, dispatcher, endpoint_at, enqueue_for};
@@ -95,6 +95,33 @@ pub async fn an_endpoint_that_cannot_be_read_is_set_aside_and_holds_up_nobody(t:
     t.set_endpoint(broken.id, EndpointStatus::Active).await;
     let waiting: Vec<_> = waiting.iter().map(|delivery| delivery.id).collect();
     all_become(t, &waiting, DeliveryStatus::Delivered).await;
+    running.stop().await;
+}
+
+pub async fn a_dispatcher_without_an_endpoints_key_leaves_it_to_those_who_have_it(t: &Trial) {
+    let logs = Logs::new();
+    let _guard = logs.collect_on_this_thread();
+    let (foreign, healthy) = (Receiver::answering(200).await, Receiver::answering(200).await);
+    let closed = endpoint_at(t, &foreign, signed()).await;
+    endpoint_at(t, &healthy, signed()).await;
+    let stranger = Keyring::new([SecretKey::generate()]);
+    let sealed = closed.settings.to_stored(&stranger, &closed.tenant).unwrap();
+    t.subject().overwrite_settings(closed.id, &sealed).await;
+    let wire = FaultyStore::new(Arc::clone(&t.store));
+    let running = Running::start(dispatcher(&(wire.clone() as Arc<dyn Store>), "w1"));
+    for _ in 0..5 {
+        let enqueued = t.enqueue(paid()).await;
+        let open = enqueued.deliveries().iter().find(|delivery| delivery.endpoint_id != Some(closed.id)).unwrap();
+        becomes(t, open.id, DeliveryStatus::Delivered).await;
+    }
+    eventually("its claims to be given back", PATIENCE, async || (t.overview().await.in_flight == 0).then_some(()))
+        .await;
+    let shown = now_is(t, &closed).await;
+    assert_eq!((shown.status, foreign.request_count()), (EndpointStatus::Active, 0), "nothing sent, nothing disabled");
+    assert_eq!(logs.lines_with(&["endpoint_left_alone", &closed.id.to_string()]).len(), 1, "{}", logs.text());
+    let claimed: usize =
+        wire.seen().iter().map(|seen| if let Seen::Claimed { leases, .. } = seen { leases.len() } else { 0 }).sum();
+    assert!(claimed <= 5 + 5 * 2, "it is not claimed again and again: {claimed} claims");
     running.stop().await;
 }
 

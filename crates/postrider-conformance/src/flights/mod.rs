@@ -158,6 +158,7 @@ macro_rules! flights {
         $crate::flight_theme!($open, care: [
             an_endpoint_that_fails_for_too_long_is_disabled,
             an_endpoint_that_cannot_be_read_is_set_aside_and_holds_up_nobody,
+            a_dispatcher_without_an_endpoints_key_leaves_it_to_those_who_have_it,
             a_rotated_secret_signs_with_both_and_then_only_with_the_new_one,
             what_is_old_is_removed_beside_the_deliveries,
             what_is_left_of_a_removed_endpoint_is_cancelled_also_where_everything_is_kept,

@@ -128,8 +128,13 @@ impl ClaimLoop {
         self.next_token_at = [self.next_token_at, at].into_iter().flatten().min();
     }
 
-    async fn claim(&self, limit: u32, in_flight: Vec<(Lane, u32)>) -> Result<Claimed, StoreError> {
+    async fn claim(&self, limit: u32, mut in_flight: Vec<(Lane, u32)>) -> Result<Claimed, StoreError> {
         let settings = &self.shared.settings;
+        // A lane without a free slot is passed over.
+        for lane in self.shared.left_alone.lanes(Instant::now()) {
+            in_flight.retain(|(other, _)| *other != lane);
+            in_flight.push((lane, settings.max_in_flight_per_destination));
+        }
         let request = ClaimRequest {
             worker: settings.worker.clone(),
             lease: settings.term.lease(),

@@ -98,6 +98,7 @@ struct Shared {
     due_soon: Notify,
     /// Held while somebody looks after an endpoint that nothing may be sent to.
     caring: tokio::sync::Mutex<()>,
+    left_alone: care::LeftAlone,
     exhaustion: Exhaustion,
 }
 
@@ -133,7 +134,9 @@ impl Dispatcher {
         let totals = Mutex::default();
         let (ready, due_soon) = (Notify::new(), Notify::new());
         let (caring, exhaustion) = (tokio::sync::Mutex::default(), Exhaustion::default());
-        let shared = Shared { store, transport, settings, held, totals, ready, due_soon, caring, exhaustion };
+        let left_alone = care::LeftAlone::default();
+        let shared =
+            Shared { store, transport, settings, held, totals, ready, due_soon, caring, left_alone, exhaustion };
         Self { shared: Arc::new(shared) }
     }
 
