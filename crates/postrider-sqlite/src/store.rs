@@ -41,9 +41,11 @@ pub struct SqliteStore {
     pub(crate) vault: Arc<Vault>,
 }
 
+/// The readers come first, because fields are dropped in their order: SQLite moves the log into the file when its last
+/// connection is closed, if that is one that may write.
 pub(crate) struct Shared {
-    pub(crate) writer: Writer,
     pub(crate) readers: Readers,
+    pub(crate) writer: Writer,
     pub(crate) wake: Arc<Wake>,
     pub(crate) clock: Arc<Clock>,
     pub(crate) path: PathBuf,

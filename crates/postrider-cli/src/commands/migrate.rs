@@ -2,13 +2,13 @@
 
 use clap::Args;
 use postrider::store::{EndpointChange, Operator};
+use postrider::{EndpointFilter, PageRequest};
 
 use crate::commands::Context;
 use crate::config::{Config, Flags};
 use crate::database::{self, Database, Preparation};
 use crate::failure::{Exit, Failure};
 use crate::operator::OperatorFlag;
-use crate::secret_key;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -78,11 +78,20 @@ pub(crate) async fn run(arguments: Arguments, context: &Context) -> Result<(), F
 async fn reseal(config: &Config, operator: &Operator) -> Result<u64, Failure> {
     let store = config.database.open_for_work(config, Preparation::Create).await?;
     let mut count = 0;
-    for endpoint in secret_key::endpoints(&*store).await? {
-        let written = store.replace_endpoint(&endpoint, EndpointChange::Reseal, operator).await?;
-        count += u64::from(written.is_some());
+    let mut cursor = None;
+    loop {
+        let page = PageRequest::new(PageRequest::MAX_LIMIT, cursor).expect("the largest page is a page");
+        let page = store.endpoints(&EndpointFilter::default(), &page).await?;
+        // What cannot be read cannot be written as it is.
+        for endpoint in page.items.iter().filter(|endpoint| endpoint.trouble.is_none()) {
+            let written = store.replace_endpoint(endpoint, EndpointChange::Reseal, operator).await?;
+            count += u64::from(written.is_some());
+        }
+        cursor = page.next;
+        if cursor.is_none() {
+            return Ok(count);
+        }
     }
-    Ok(count)
 }
 
 fn check(missing: &[String], database: &Database, context: &Context) -> Result<(), Failure> {
