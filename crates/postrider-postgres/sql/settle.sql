@@ -9,7 +9,8 @@
 -- An endpoint shows since when it fails, and is disabled when that was long enough ago, or when its receiver says that it is
 -- gone; also one that an operator has paused. Of several results for one endpoint the last in the list decides. Only
 -- endpoints for which something changes are locked, in the order of their ids, so that a healthy one costs a lookup and
--- two settles never deadlock. What is decided then is decided by the locked row, and announced once.
+-- two settles never deadlock. What is decided then is decided by the locked row, and announced once,
+-- with the first delivery that was told so.
 --
 -- The announcement's number is taken after the delete, so after this transaction has an id of its own: readers rely on
 -- that (see feed.rs).
@@ -53,10 +54,11 @@ with clock as materialized (
   insert into postrider.dead_letters (delivery_id, reason, died_at)
   select m.id, 'exhausted', m.at from moved m where m.status = 'dead'
 ), judged as materialized (
-  select distinct on (m.endpoint_id) m.endpoint_id, m.id, m.event_id, m.attempt_count, m.at,
+  select distinct on (m.endpoint_id) m.endpoint_id, m.at,
          m.status <> 'delivered' as is_failing, m.disable_after * interval '1 microsecond' as disable_after,
          bool_or(m.status = 'delivered') over of_endpoint as has_succeeded,
-         bool_or(m.disable_endpoint) over of_endpoint as is_gone
+         bool_or(m.disable_endpoint) over of_endpoint as is_gone,
+         first_value(m.id) over (partition by m.endpoint_id order by m.disable_endpoint desc, m.n) as told_by
   from moved m
   where m.endpoint_id is not null
   window of_endpoint as (partition by m.endpoint_id)
@@ -79,7 +81,7 @@ with clock as materialized (
 ), decided as materialized (
   select l.id, since.at as failing_since,
          l.status <> 'disabled' and (j.is_gone or coalesce(j.at - since.at >= j.disable_after, false)) as is_disabled,
-         j.is_gone, j.id as delivery_id, j.event_id, j.attempt_count, j.at
+         j.is_gone, j.told_by
   from locked l
   join judged j on j.endpoint_id = l.id
   cross join lateral (
@@ -105,8 +107,9 @@ with clock as materialized (
     select 'delivery.' || m.status as fact, m.id, m.event_id, m.endpoint_id, m.attempt_count, m.at, 1 as rank
     from moved m
     union all
-    select 'endpoint.disabled', d.delivery_id, d.event_id, d.id, d.attempt_count, d.at, 2
+    select 'endpoint.disabled', m.id, m.event_id, m.endpoint_id, m.attempt_count, m.at, 2
     from decided d
+    join moved m on m.id = d.told_by
     where d.is_disabled
   ) a
   order by a.id, a.rank
