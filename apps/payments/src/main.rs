@@ -1,0 +1,3 @@
+//! An example on Postrider: payment requests whose changes of status are told by webhook.
+
+fn main() {}
