@@ -17,6 +17,22 @@ create table postrider.announcements (
   constraint fact_is_known CHECK ((fact = ANY (ARRAY['delivery.delivered'::text, 'delivery.failed'::text, 'delivery.dead'::text, 'delivery.cancelled'::text, 'endpoint.disabled'::text])))
 );
 
+create table postrider.api_keys (
+  id uuid not null,
+  name text not null,
+  tenant text,
+  scope text not null,
+  digest bytea not null,
+  was_first boolean not null,
+  created_at timestamp with time zone not null,
+  revoked_at timestamp with time zone,
+  constraint api_keys_pkey PRIMARY KEY (id),
+  constraint digest_has_32_bytes CHECK ((length(digest) = 32)),
+  constraint scope_is_known CHECK ((scope = ANY (ARRAY['read'::text, 'write'::text, 'admin'::text])))
+);
+CREATE UNIQUE INDEX api_keys_by_digest ON postrider.api_keys USING btree (digest);
+CREATE UNIQUE INDEX api_keys_first ON postrider.api_keys USING btree (was_first) WHERE was_first;
+
 create table postrider.attempts (
   delivery_id uuid not null,
   number integer not null,
@@ -39,10 +55,17 @@ create table postrider.audit (
   at timestamp with time zone not null,
   operator text not null,
   action text not null,
-  subject uuid not null,
+  subject text not null,
   reason text,
+  tenant text,
   constraint audit_pkey PRIMARY KEY (id),
-  constraint action_is_known CHECK ((action = ANY (ARRAY['delivery.retry'::text, 'delivery.cancel'::text, 'endpoint.pause'::text, 'endpoint.resume'::text, 'endpoint.disable'::text])))
+  constraint action_is_known CHECK ((action = ANY (ARRAY['delivery.retry'::text, 'delivery.cancel'::text, 'endpoint.create'::text, 'endpoint.update'::text, 'endpoint.rotate_secret'::text, 'endpoint.reseal'::text, 'endpoint.pause'::text, 'endpoint.resume'::text, 'endpoint.disable'::text, 'endpoint.remove'::text, 'once.reset'::text, 'key.create'::text, 'key.revoke'::text])))
+);
+CREATE INDEX audit_by_tenant ON postrider.audit USING btree (tenant, id);
+
+create table postrider.cancelled (
+  delivery_id uuid not null,
+  constraint cancelled_pkey PRIMARY KEY (delivery_id)
 );
 
 create table postrider.dead_letters (
@@ -90,13 +113,26 @@ create table postrider.endpoints (
   max_in_flight integer,
   lane text collate "C" generated always as ((id)::text) stored,
   created_at timestamp with time zone not null,
+  revision bigint not null default 1,
+  failing_since timestamp with time zone,
+  rate_per_second double precision,
+  rate_burst double precision,
+  removed_at timestamp with time zone,
+  is_cleared boolean not null default false,
   constraint endpoints_pkey PRIMARY KEY (id),
   constraint active_needs_no_reason CHECK (((status <> 'active'::text) OR (status_reason IS NULL))),
   constraint max_in_flight_is_positive CHECK ((max_in_flight > 0)),
-  constraint status_is_known CHECK ((status = ANY (ARRAY['active'::text, 'paused'::text, 'disabled'::text])))
-);
+  constraint only_removed_is_cleared CHECK (((status = 'removed'::text) OR (NOT is_cleared))),
+  constraint rate_has_a_burst CHECK (((rate_per_second IS NULL) = (rate_burst IS NULL))),
+  constraint rate_is_positive_and_its_burst_at_least_one CHECK (((rate_per_second > (0)::double precision) AND (rate_burst >= (1)::double precision))),
+  constraint removed_has_a_time CHECK (((status = 'removed'::text) = (removed_at IS NOT NULL))),
+  constraint removed_has_no_settings CHECK (((status <> 'removed'::text) OR (settings = '{}'::text))),
+  constraint revision_counts_from_one CHECK ((revision > 0)),
+  constraint status_is_known CHECK ((status = ANY (ARRAY['active'::text, 'paused'::text, 'disabled'::text, 'removed'::text])))
+) with (fillfactor=70);
 CREATE UNIQUE INDEX endpoints_by_lane ON postrider.endpoints USING btree (lane);
 CREATE INDEX endpoints_by_tenant ON postrider.endpoints USING btree (tenant, id);
+CREATE INDEX endpoints_removed ON postrider.endpoints USING btree (id) WHERE (status = 'removed'::text);
 
 create table postrider.events (
   id uuid not null,
@@ -108,6 +144,7 @@ create table postrider.events (
   created_at timestamp with time zone not null,
   constraint events_pkey PRIMARY KEY (id)
 );
+CREATE INDEX events_by_tenant ON postrider.events USING btree (tenant, id);
 
 create table postrider.idempotency_keys (
   tenant text not null,
@@ -124,8 +161,10 @@ create table postrider.leases (
   owner text not null,
   token uuid not null,
   lease_until timestamp with time zone not null,
+  is_metered boolean not null default false,
   constraint leases_pkey PRIMARY KEY (delivery_id)
 ) with (fillfactor=50, autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=20000, autovacuum_vacuum_cost_delay=0, autovacuum_analyze_scale_factor=0, autovacuum_analyze_threshold=50000);
+CREATE INDEX leases_metered ON postrider.leases USING btree (lane) WHERE is_metered;
 
 create table postrider.listeners (
   id uuid not null,
@@ -135,6 +174,14 @@ create table postrider.listeners (
   constraint channel_is_known CHECK ((channel = ANY (ARRAY['ready'::text, 'announced'::text])))
 ) with (fillfactor=50);
 
+create table postrider.meters (
+  lane text collate "C" not null,
+  tokens double precision not null,
+  refilled_at timestamp with time zone not null,
+  constraint meters_pkey PRIMARY KEY (lane),
+  constraint tokens_are_not_negative CHECK ((tokens >= (0)::double precision))
+) with (fillfactor=50, autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=10000);
+
 create table postrider.migrations (
   version integer not null,
   name text not null,
@@ -142,6 +189,30 @@ create table postrider.migrations (
   applied_at timestamp with time zone not null default clock_timestamp(),
   constraint migrations_pkey PRIMARY KEY (version)
 );
+
+create table postrider.once (
+  tenant text not null,
+  subject text not null,
+  generation bigint not null,
+  event_id uuid,
+  event_type text,
+  claimed_at timestamp with time zone,
+  constraint once_pkey PRIMARY KEY (tenant, subject),
+  constraint generation_counts_from_one CHECK ((generation > 0)),
+  constraint winner_is_known_with_its_type_and_time CHECK ((((event_id IS NULL) = (event_type IS NULL)) AND ((event_id IS NULL) = (claimed_at IS NULL))))
+) with (fillfactor=80);
+
+create table postrider.past_generations (
+  tenant text not null,
+  subject text not null,
+  generation bigint not null,
+  event_id uuid not null,
+  event_type text not null,
+  claimed_at timestamp with time zone not null,
+  ended_at timestamp with time zone not null,
+  constraint past_generations_pkey PRIMARY KEY (tenant, subject, generation)
+);
+CREATE INDEX past_generations_by_end ON postrider.past_generations USING btree (ended_at);
 
 create table postrider.ready (
   lane text collate "C" not null,
@@ -155,6 +226,7 @@ create table postrider.removed_events (
   topic text not null,
   metadata jsonb not null,
   last_announced_at timestamp with time zone not null,
+  tenant text not null,
   constraint removed_events_pkey PRIMARY KEY (event_id)
 );
 CREATE INDEX removed_events_by_age ON postrider.removed_events USING btree (last_announced_at);

@@ -117,7 +117,9 @@ async fn four_claimers_at_once_hand_out_no_more_than_the_rate() {
     let mut at = jiff::Timestamp::now() + Duration::from_secs(10);
     let mut taken = 0;
     for round in 0..20_usize {
-        stores.iter().for_each(|store| store.freeze_clock(Some(at)));
+        for store in &stores {
+            store.freeze_clock(Some(at));
+        }
         let mut claimers = JoinSet::new();
         for store in stores.clone() {
             claimers.spawn(async move {
