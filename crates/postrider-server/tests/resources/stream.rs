@@ -65,16 +65,19 @@ impl Reading {
         }
     }
 
-    /// The next announcement.
+    /// The next announcement. Heartbeats do not count as a sign of life.
     async fn told(&mut self) -> Value {
-        loop {
-            let block = self.block().await.expect("the stream goes on");
-            if let Some(data) = block.data {
-                assert_eq!(block.event.as_deref(), data["fact"].as_str());
-                assert!(block.id.is_some());
-                return data;
+        let told = async {
+            loop {
+                let block = self.block().await.expect("the stream goes on");
+                if let Some(data) = block.data {
+                    assert_eq!(block.event.as_deref(), data["fact"].as_str());
+                    assert!(block.id.is_some());
+                    return data;
+                }
             }
-        }
+        };
+        within("an announcement", PATIENCE, told).await
     }
 }
 
