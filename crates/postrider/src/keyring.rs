@@ -47,7 +47,8 @@ impl SecretKey {
     /// What sealed texts call it: says nothing about the key.
     fn name(&self) -> String {
         let digest = Sha256::new().chain_update(b"postrider secret key").chain_update(self.0).finalize();
-        digest[..6].iter().map(|byte| format!("{byte:02x}")).collect()
+        let first = digest.first_chunk().expect("the digest has 32 bytes");
+        format!("{:016x}", u64::from_be_bytes(*first))
     }
 
     fn cipher(&self) -> LessSafeKey {
