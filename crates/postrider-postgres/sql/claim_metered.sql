@@ -1,4 +1,4 @@
--- Takes deliveries from lanes whose meters this transaction holds (meters_lock.sql): as many as the endpoint's own limit
+-- Takes deliveries from lanes whose meters this transaction holds (claim_meters.sql): as many as the endpoint's own limit
 -- leaves free, counted over all dispatchers, and as it has tokens for. Everybody else who claims for these lanes passes
 -- them by until this commits, so that what is counted here stays true; a settle meanwhile only makes room.
 --

@@ -7,7 +7,7 @@
 --
 -- Keys are inserted in order, so that two lists with the same keys wait for each other and do not deadlock.
 --
--- An event that claims a subject has done so before (claim_once.sql), under the id that it brings.
+-- An event that claims a subject has done so before (once_claim.sql), under the id that it brings.
 --
 -- The endpoints of a tenant are looked up per event (OFFSET 0 keeps it that way): planned while there are none, a join
 -- would read all of them when there are many.

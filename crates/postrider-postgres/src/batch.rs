@@ -169,7 +169,7 @@ impl<'a> Batch<'a> {
         }
         let each = || wanting.iter().map(|&index| self.events[index].event());
         let once = || each().filter_map(|event| event.once.as_ref());
-        let rows = sqlx::query(include_str!("../sql/claim_once.sql"))
+        let rows = sqlx::query(include_str!("../sql/once_claim.sql"))
             .bind(now)
             .bind(each().map(|event| event.tenant.as_str()).collect::<Vec<_>>())
             .bind(once().map(|once| once.subject.as_str()).collect::<Vec<_>>())
@@ -298,7 +298,7 @@ impl<'a> Batch<'a> {
         if asked.is_empty() {
             return Ok(());
         }
-        let rows = sqlx::query(include_str!("../sql/once_standing.sql"))
+        let rows = sqlx::query(include_str!("../sql/once.sql"))
             .bind(asked.iter().map(|(tenant, _)| *tenant).collect::<Vec<_>>())
             .bind(asked.iter().map(|(_, subject)| *subject).collect::<Vec<_>>())
             .fetch_all(connection)

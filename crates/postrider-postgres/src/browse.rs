@@ -129,7 +129,7 @@ impl PostgresStore {
     ) -> Result<Page<Event>> {
         let failed = || store_error("listing events");
         let mut transaction = self.reading().await?;
-        let rows = sqlx::query(include_str!("../sql/events_page.sql"))
+        let rows = sqlx::query(include_str!("../sql/events.sql"))
             .bind(filter.tenant.as_deref())
             .bind(filter.event_type.as_deref())
             .bind(filter.since.map(instant))

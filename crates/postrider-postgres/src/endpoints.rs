@@ -23,7 +23,7 @@ const CANCELLED_AT_REMOVAL: u32 = 1000;
 impl PostgresStore {
     /// The endpoints with these ids that are not removed.
     pub(crate) async fn read_endpoints(&self, ids: &[Uuid]) -> Result<Vec<Endpoint>> {
-        let query = sqlx::query(include_str!("../sql/endpoints.sql")).bind(ids);
+        let query = sqlx::query(include_str!("../sql/claim_endpoints.sql")).bind(ids);
         let rows = lent::rows(self.pool(), "reading endpoints", query).await?;
         rows.iter().map(|row| endpoint(row, &self.keyring)).collect()
     }
@@ -54,7 +54,7 @@ impl PostgresStore {
     pub(crate) async fn endpoints_page(&self, filter: &EndpointFilter, page: &PageRequest) -> Result<Page<Endpoint>> {
         let failed = || store_error("listing endpoints");
         let mut transaction = self.reading().await?;
-        let rows = sqlx::query(include_str!("../sql/endpoints_page.sql"))
+        let rows = sqlx::query(include_str!("../sql/endpoints.sql"))
             .bind(filter.tenant.as_deref().map(text))
             .bind(filter.status.map(EndpointStatus::as_str))
             .bind(page.cursor().map(|cursor| cursor.0))

@@ -43,7 +43,7 @@ impl PostgresStore {
         let mut lent = Lent::from(self.pool(), "claiming for endpoints with limits").await?;
         // Whatever the database's default is: each statement must have a snapshot of its own.
         lent.run(sqlx::query("begin isolation level read committed")).await?;
-        let lock = sqlx::query(include_str!("../sql/meters_lock.sql"))
+        let lock = sqlx::query(include_str!("../sql/claim_meters.sql"))
             .bind(self.now())
             .bind(lanes.iter().map(|metered| metered.lane.as_str()).collect::<Vec<_>>());
         let rows = lent.run(lock).await?;

@@ -11,7 +11,7 @@ use crate::values::{Columns as _, generation, text};
 
 impl PostgresStore {
     pub(crate) async fn read_once(&self, tenant: &str, subject: &str) -> Result<Option<OnceClaim>> {
-        let row = sqlx::query(include_str!("../sql/once_standing.sql"))
+        let row = sqlx::query(include_str!("../sql/once.sql"))
             .bind([text(tenant)])
             .bind([text(subject)])
             .fetch_optional(self.pool())
@@ -53,13 +53,13 @@ impl PostgresStore {
     ) -> Result<u64, StoreError> {
         let failed = || store_error("resetting a once-only claim");
         let (tenant, subject) = (text(tenant), text(subject));
-        sqlx::query(include_str!("../sql/reset_once_hold.sql"))
+        sqlx::query(include_str!("../sql/once_reset_hold.sql"))
             .bind(&tenant)
             .bind(&subject)
             .execute(&mut *connection)
             .await
             .map_err(failed())?;
-        let row = sqlx::query(include_str!("../sql/reset_once.sql"))
+        let row = sqlx::query(include_str!("../sql/once_reset.sql"))
             .bind(self.now())
             .bind(&tenant)
             .bind(&subject)

@@ -153,7 +153,7 @@ fn open_lane(
 }
 
 fn look_into_bucket(session: &Session, id: Uuid, limit: RateLimit) -> rusqlite::Result<Bucket> {
-    let full_at = rows::find(&session.connection, sql!("bucket"), params![id])?;
+    let full_at = rows::find(&session.connection, sql!("claim_bucket"), params![id])?;
     let bucket = Bucket::new(limit, full_at, session.now);
     if bucket.is_corrected() {
         keep_bucket(session, id, &bucket)?;
@@ -162,7 +162,7 @@ fn look_into_bucket(session: &Session, id: Uuid, limit: RateLimit) -> rusqlite::
 }
 
 fn keep_bucket(session: &Session, id: Uuid, bucket: &Bucket) -> rusqlite::Result<()> {
-    session.connection.prepare_cached(sql!("bucket_keep"))?.execute(params![id, bucket.full_at()])?;
+    session.connection.prepare_cached(sql!("claim_bucket_keep"))?.execute(params![id, bucket.full_at()])?;
     Ok(())
 }
 

@@ -139,7 +139,7 @@ pub(crate) fn remove(session: &mut Session, id: EndpointId, operator: &Operator)
     let Some(tenant) = tenant else {
         return Ok(false);
     };
-    session.connection.prepare_cached(sql!("remove_bucket"))?.execute(params![id.as_uuid()])?;
+    session.connection.prepare_cached(sql!("remove_endpoint_bucket"))?.execute(params![id.as_uuid()])?;
     audit(session, operator, Some(&tenant), "endpoint.remove", &id.to_string(), None)?;
     sweep::sweep(session, id, Some(Uuid::max()), &mut sweep::Budget::of(CANCELLED_AT_ONCE))?;
     Ok(true)

@@ -40,7 +40,7 @@ impl Budget {
 pub(crate) fn sweep_all(session: &mut Session, budget: &mut Budget) -> rusqlite::Result<u64> {
     let removed: Vec<(Uuid, Option<Uuid>)> = session
         .connection
-        .prepare_cached(sql!("sweep_endpoints"))?
+        .prepare_cached(sql!("cancel_removed_endpoints"))?
         .query_map([], |row| Ok((row.get("id")?, row.get("sweep_from")?)))?
         .collect::<rusqlite::Result<_>>()?;
     let mut cancelled = 0;
@@ -72,7 +72,7 @@ fn cancel_ready(session: &mut Session, id: EndpointId, budget: &mut Budget) -> r
     let lane = Lane::of_endpoint(id);
     let front: Vec<(i64, Uuid)> = session
         .connection
-        .prepare_cached(sql!("sweep_ready"))?
+        .prepare_cached(sql!("cancel_removed_ready"))?
         .query_map(params![lane.0, budget.cancels], |row| Ok((row.get("position")?, row.get("delivery_id")?)))?
         .collect::<rusqlite::Result<_>>()?;
     let Some((last_position, _)) = front.last() else {
@@ -98,7 +98,7 @@ fn cancel_scheduled(
     let most = i64::from(budget.visits) + 1;
     let deliveries: Vec<(Uuid, Option<Micros>)> = session
         .connection
-        .prepare_cached(sql!("sweep_deliveries"))?
+        .prepare_cached(sql!("cancel_removed_deliveries"))?
         .query_map(params![id.as_uuid(), sweep_from, most], |row| Ok((row.get("id")?, row.get("next_attempt_at")?)))?
         .collect::<rusqlite::Result<_>>()?;
     let mut cancelled = 0;
@@ -119,7 +119,7 @@ fn cancel_scheduled(
             cancelled += 1;
         }
     }
-    session.connection.prepare_cached(sql!("sweep_progress"))?.execute(params![id.as_uuid(), goes_on_at])?;
+    session.connection.prepare_cached(sql!("cancel_removed_progress"))?.execute(params![id.as_uuid(), goes_on_at])?;
     Ok(cancelled)
 }
 

@@ -19,7 +19,7 @@ const MAY_SCAN: &[(&str, &str)] = &[
     ("events.sql", "SCAN e USING INDEX sqlite_autoindex_postrider_events_1"),
     // By an index of the removed ones.
     ("retain_endpoints.sql", "SCAN postrider_endpoints USING INDEX postrider_endpoints_removed"),
-    ("sweep_endpoints.sql", "SCAN postrider_endpoints USING INDEX postrider_endpoints_removed"),
+    ("cancel_removed_endpoints.sql", "SCAN postrider_endpoints USING INDEX postrider_endpoints_removed"),
     // As many rows as there are deliveries in flight.
     ("recover.sql", "SCAN postrider_leases"),
     ("recover_left_behind.sql", "SCAN postrider_leases"),
@@ -109,7 +109,7 @@ async fn what_a_server_lists_is_served_by_its_indexes() {
         ("once", "", "SEARCH postrider_once USING PRIMARY KEY (tenant=? AND subject=?)"),
         ("retain_once", "", "SEARCH postrider_once USING PRIMARY KEY (tenant=? AND subject=? AND generation=?)"),
         ("key_of_digest", "", "sqlite_autoindex_postrider_api_keys_2 (digest=?)"),
-        ("sweep_deliveries", "", "postrider_deliveries_by_endpoint (endpoint_id=? AND id<?)"),
+        ("cancel_removed_deliveries", "", "postrider_deliveries_by_endpoint (endpoint_id=? AND id<?)"),
         ("overview_last_minute", "", "USING INTEGER PRIMARY KEY (rowid>?)"),
     ] {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("sql/{name}.sql"));

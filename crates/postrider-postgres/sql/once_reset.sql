@@ -1,4 +1,4 @@
--- Begins the next generation of a subject that reset_once_hold.sql holds, and puts the winner of the one that ends aside.
+-- Begins the next generation of a subject that once_reset_hold.sql holds, and puts the winner of the one that ends aside.
 with clock as materialized (
   select coalesce($1::timestamptz, clock_timestamp()) as at
 ), ending as materialized (
