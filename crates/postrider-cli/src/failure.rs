@@ -223,7 +223,7 @@ impl From<StoreError> for Failure {
             ),
             StoreErrorCode::SecretKey => failure.hint("set secret_key to the key that this database was used with"),
             StoreErrorCode::Full => failure.hint("free some space, then try again"),
-            StoreErrorCode::Busy | StoreErrorCode::Conflict => failure.hint("try again"),
+            StoreErrorCode::Busy | StoreErrorCode::Contended | StoreErrorCode::Conflict => failure.hint("try again"),
             StoreErrorCode::Schema | StoreErrorCode::Internal => failure,
         }
     }

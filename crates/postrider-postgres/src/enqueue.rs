@@ -4,6 +4,10 @@
 //! after something was written: all of it, when an idempotency key is refused in a list that is all or nothing; or to be
 //! repeated, when an event had claimed its subject and then lost its key. And some need several statements. Such lists need
 //! a transaction or, in the caller's, a savepoint.
+//!
+//! A key or a subject that an application has taken in a transaction of its own, which may stay open for hours, is waited
+//! for: whether it is taken is only known at the end. In the caller's transaction that is the caller's business. In one of the
+//! store's own it would hold a connection, and whoever is in the same list, so it has a limit.
 
 use postrider::{AdmittedEvent, EnqueueError, Enqueued, EventId, NewEvent, StoreError, StoreErrorCode};
 use sqlx::PgConnection;
@@ -13,6 +17,9 @@ use crate::batch::{self, Failure, Fate, key_of};
 use crate::error::store_error;
 
 type Result<T, E = EnqueueError> = std::result::Result<T, E>;
+
+/// Begins a transaction that waits for others, but not for ever.
+const WITH_PATIENCE: &str = "begin; set local lock_timeout = '1s'";
 
 /// How often a list is repeated because others were quicker.
 const MAX_TRIES: u32 = 10;
@@ -51,7 +58,7 @@ impl PostgresStore {
     /// An event that claims a subject while another transaction is doing the same waits for that one to end.
     pub async fn enqueue_all_in(&self, connection: &mut PgConnection, events: Vec<NewEvent>) -> Result<Vec<Enqueued>> {
         let events = self.admit_all(events)?;
-        if !needs_undo(&events, Bound::AllOrNone) {
+        if !needs_undo(&events) {
             return all(&events, batch::write(connection, self.now(), &events).await.map_err(store_failure)?);
         }
         let failed = || store_error("enqueueing in the caller's transaction");
@@ -114,13 +121,13 @@ impl PostgresStore {
             return Ok(Vec::new());
         }
         let failed = || store_error("enqueueing");
-        if !needs_undo(events, bound) {
+        if !events.iter().any(may_wait) {
             let mut connection = self.pool().acquire().await.map_err(failed())?;
             return batch::write(&mut connection, self.now(), events).await.map_err(store_failure);
         }
         let mut last = overtaken();
         for _ in 0..MAX_TRIES {
-            let mut transaction = self.pool().begin().await.map_err(failed())?;
+            let mut transaction = self.pool().begin_with(WITH_PATIENCE).await.map_err(failed())?;
             match batch::write(&mut transaction, self.now(), events).await {
                 Ok(fates) => {
                     if bound == Bound::EachForItself || fates.iter().all(|fate| matches!(fate, Fate::Enqueued(_))) {
@@ -139,12 +146,16 @@ impl PostgresStore {
     }
 }
 
+/// Whether somebody else's transaction may have to be waited for.
+fn may_wait(event: &AdmittedEvent) -> bool {
+    key_of(event).is_some() || event.event().once.is_some()
+}
+
 /// Whether what was written may have to be taken back, or is written in several statements.
-fn needs_undo(events: &[AdmittedEvent], bound: Bound) -> bool {
-    let has_key = |event: &AdmittedEvent| key_of(event).is_some();
+fn needs_undo(events: &[AdmittedEvent]) -> bool {
     let claims = |event: &AdmittedEvent| event.event().once.is_some();
-    let is_bound = bound == Bound::AllOrNone && events.len() > 1;
-    events.iter().any(|event| claims(event) || (is_bound && has_key(event)))
+    let is_bound = events.len() > 1;
+    events.iter().any(|event| claims(event) || (is_bound && key_of(event).is_some()))
 }
 
 fn result_of(event: &AdmittedEvent, fate: Fate) -> Result<Enqueued> {

@@ -48,7 +48,8 @@ fn map(doing: &'static str, error: &sqlx::Error) -> StoreError {
 fn code_of_state(state: &str) -> StoreErrorCode {
     match state {
         // Too many connections; out of memory; a lock or a statement that took too long.
-        "53300" | "53200" | "55P03" | "57014" => StoreErrorCode::Busy,
+        "53300" | "53200" | "57014" => StoreErrorCode::Busy,
+        "55P03" => StoreErrorCode::Contended,
         "53100" => StoreErrorCode::Full,
         // A server that ends, crashed or is starting; a standby that takes no writes; a database that is not there.
         "57P01" | "57P02" | "57P03" | "57P05" | "25006" | "3D000" => StoreErrorCode::Unavailable,
@@ -79,6 +80,7 @@ mod tests {
             ("28P01", StoreErrorCode::Unavailable),
             ("3D000", StoreErrorCode::Unavailable),
             ("53300", StoreErrorCode::Busy),
+            ("55P03", StoreErrorCode::Contended),
             ("53100", StoreErrorCode::Full),
             ("40001", StoreErrorCode::Conflict),
             ("40P01", StoreErrorCode::Conflict),

@@ -4,12 +4,17 @@
 //! [`WRITERS`] are at work, and a writer ends when it finds the queue empty. So a lone event is written at once, and the
 //! more arrive, the larger the batches become. Everyone is answered after the commit of their batch, by its writer: a
 //! caller that goes away in the meantime does not disturb anybody.
+//!
+//! An application may hold an idempotency key or a subject in a transaction that it does not end. A batch that waited for
+//! that in vain is written one by one, so that only the event that needs the name is sent away; and for a moment whoever comes
+//! with the same name is sent away at once.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
 
-use futures_util::FutureExt as _;
+use futures_util::{FutureExt as _, StreamExt as _, stream};
 use postrider::{EnqueueError, Enqueued, NewEvent, Store, StoreError, StoreErrorCode};
 use tokio::sync::{Notify, oneshot};
 
@@ -18,6 +23,12 @@ use crate::metrics::Metrics;
 
 /// While one batch is committed, another one can be prepared. More than two only make the batches smaller.
 const WRITERS: usize = 2;
+
+/// How many are written one by one at a time. Each may wait, and has a connection while it does.
+const ONE_BY_ONE: usize = 4;
+
+/// How long a name that somebody holds is not asked for again.
+const HELD_FOR: Duration = Duration::from_secs(2);
 
 /// How much is gathered.
 #[derive(Debug, Clone)]
@@ -63,6 +74,8 @@ struct State {
     waiting: VecDeque<Waiting>,
     waiting_bytes: usize,
     writers: usize,
+    /// Names that somebody else's transaction holds, and since when that is known.
+    held: HashMap<String, Instant>,
 }
 
 #[derive(Debug)]
@@ -106,6 +119,10 @@ impl Shared {
     fn put(&self, waiting: Waiting) -> Result<bool, Problem> {
         let bytes = waiting.event.payload.len();
         let mut state = self.lock();
+        state.held.retain(|_, since| since.elapsed() < HELD_FOR);
+        if names_of(&waiting.event).iter().any(|name| state.held.contains_key(name)) {
+            return Err(StoreError::new(StoreErrorCode::Contended, "").into());
+        }
         // One that is larger than the bound is taken when nothing else waits.
         let full = state.waiting.len() >= self.settings.most_waiting
             || (!state.waiting.is_empty() && state.waiting_bytes + bytes > self.settings.most_waiting_bytes);
@@ -121,6 +138,16 @@ impl Shared {
         let start = state.writers < WRITERS;
         state.writers += usize::from(start);
         Ok(start)
+    }
+
+    fn is_held(&self, names: &[String]) -> bool {
+        let state = self.lock();
+        names.iter().any(|name| state.held.contains_key(name))
+    }
+
+    fn remember_held(&self, names: Vec<String>) {
+        let now = Instant::now();
+        self.lock().held.extend(names.into_iter().map(|name| (name, now)));
     }
 
     /// What is to be written next. Whoever gets none has ended as a writer.
@@ -163,6 +190,7 @@ async fn write(shared: &Shared, batch: Vec<Waiting>) {
     let alone = events.len() == 1;
     // Kept for the case that they must be written one by one. Payloads are shared, not copied.
     let kept = if alone { Vec::new() } else { events.clone() };
+    let names = if alone { names_of(&events[0]) } else { Vec::new() };
     match shared.store.enqueue_each(events).await {
         Ok(results) => {
             for (result, answer) in results.into_iter().zip(answers) {
@@ -170,8 +198,11 @@ async fn write(shared: &Shared, batch: Vec<Waiting>) {
                 let _ = answer.send(result.map_err(tell));
             }
         }
-        Err(error) if alone || error.code.is_transient() => {
+        Err(error) if alone || (error.code.is_transient() && error.code != StoreErrorCode::Contended) => {
             log(&error, answers.len());
+            if error.code == StoreErrorCode::Contended {
+                shared.remember_held(names);
+            }
             for answer in answers {
                 let _ = answer.send(Err(Problem::from(StoreError::new(error.code, ""))));
             }
@@ -183,17 +214,39 @@ async fn write(shared: &Shared, batch: Vec<Waiting>) {
     }
 }
 
-/// The store cannot write the batch, and will not be able to. If that is because of one event, the others survive.
+/// The store cannot write the batch. If that is because of one event, the others survive.
 async fn write_one_by_one(shared: &Shared, events: Vec<NewEvent>, answers: Vec<oneshot::Sender<Answer>>) {
-    for (event, answer) in events.into_iter().zip(answers) {
-        let result = match shared.store.enqueue_each(vec![event]).await {
-            Ok(mut results) => results.pop().unwrap_or_else(|| {
-                Err(StoreError::new(StoreErrorCode::Internal, "the store has not answered for the event").into())
-            }),
-            Err(error) => Err(error.into()),
-        };
-        let _ = answer.send(result.map_err(tell));
+    let each = stream::iter(events.into_iter().zip(answers)).map(|(event, answer)| async move {
+        let _ = answer.send(write_one(shared, event).await.map_err(tell));
+    });
+    each.buffer_unordered(ONE_BY_ONE).collect::<()>().await;
+}
+
+async fn write_one(shared: &Shared, event: NewEvent) -> Result<Enqueued, EnqueueError> {
+    let names = names_of(&event);
+    // Another one of the same batch may have waited for the same name in vain.
+    if shared.is_held(&names) {
+        return Err(StoreError::new(StoreErrorCode::Contended, "somebody holds its name").into());
     }
+    match shared.store.enqueue_each(vec![event]).await {
+        Ok(mut results) => results.pop().unwrap_or_else(|| {
+            Err(StoreError::new(StoreErrorCode::Internal, "the store has not answered for the event").into())
+        }),
+        Err(error) => {
+            if error.code == StoreErrorCode::Contended {
+                shared.remember_held(names);
+            }
+            Err(error.into())
+        }
+    }
+}
+
+/// What an event may have to wait for.
+fn names_of(event: &NewEvent) -> Vec<String> {
+    let tenant = &event.tenant;
+    let key = event.idempotency_key.as_ref().map(|key| format!("key {tenant} {key}"));
+    let subject = event.once.as_ref().map(|once| format!("subject {tenant} {}", once.subject));
+    key.into_iter().chain(subject).collect()
 }
 
 fn tell(error: EnqueueError) -> Problem {

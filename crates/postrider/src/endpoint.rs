@@ -204,7 +204,8 @@ impl Endpoint {
     }
 }
 
-/// [`EndpointSettings`] as stores keep them: one JSON text, the same in every dialect, in which secrets are sealed. A field
+/// [`EndpointSettings`] as stores keep them: one JSON text, the same in every dialect, in which secrets are sealed, and so
+/// are the values of headers, which often are credentials. A field
 /// that is not known was written by a newer program beside this one, which must not keep this one from claiming.
 #[derive(Debug, Serialize, Deserialize)]
 struct StoredSettings {
@@ -252,6 +253,8 @@ impl EndpointSettings {
         let retiring = self.retiring.iter().map(|RetiringSecret { secret, until }| {
             Ok::<_, KeyringError>(StoredRetiring { secret: seal(secret)?, until: *until })
         });
+        let headers = self.headers.iter();
+        let headers = headers.map(|(name, value)| Ok((name.clone(), keyring.seal_bytes(value.as_bytes(), tenant)?)));
         let stored = StoredSettings {
             secrets: self.secrets.iter().map(seal).collect::<Result<_, _>>()?,
             retiring: retiring.collect::<Result<_, _>>()?,
@@ -260,7 +263,7 @@ impl EndpointSettings {
             max_in_flight: self.max_in_flight,
             rate_limit: self.rate_limit,
             timeout_ms: self.timeout.map(|timeout| u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX)),
-            headers: self.headers.clone(),
+            headers: headers.collect::<Result<_, KeyringError>>()?,
             description: self.description.clone(),
         };
         Ok(serde_json::to_string(&stored).expect("settings are plain data"))
@@ -273,6 +276,10 @@ impl EndpointSettings {
         let retiring = stored.retiring.iter().map(|StoredRetiring { secret, until }| {
             Ok::<_, KeyringError>(RetiringSecret { secret: open(secret)?, until: *until })
         });
+        let headers = stored.headers.into_iter().map(|(name, sealed)| {
+            let value = String::from_utf8(keyring.open_bytes(&sealed, tenant)?).map_err(|_| KeyringError::Damaged)?;
+            Ok((name, value))
+        });
         Ok(Self {
             secrets: stored.secrets.iter().map(|secret| open(secret)).collect::<Result<_, _>>()?,
             retiring: retiring.collect::<Result<_, _>>()?,
@@ -281,7 +288,7 @@ impl EndpointSettings {
             max_in_flight: stored.max_in_flight,
             rate_limit: stored.rate_limit,
             timeout: stored.timeout_ms.map(Duration::from_millis),
-            headers: stored.headers,
+            headers: headers.collect::<Result<_, KeyringError>>()?,
             description: stored.description,
         })
     }
@@ -290,7 +297,8 @@ impl EndpointSettings {
     pub fn is_sealed_with_current_key(text: &str, keyring: &Keyring) -> bool {
         let Ok(stored) = serde_json::from_str::<StoredSettings>(text) else { return false };
         let retiring = stored.retiring.iter().map(|retiring| &retiring.secret);
-        stored.secrets.iter().chain(retiring).all(|sealed| keyring.is_current(sealed))
+        let headers = stored.headers.iter().map(|(_, value)| value);
+        stored.secrets.iter().chain(retiring).chain(headers).all(|sealed| keyring.is_current(sealed))
     }
 
     /// The secrets that sign at `now`, the newest first.
@@ -358,6 +366,10 @@ mod tests {
         let read = |text: &str| EndpointSettings::from_stored(text, &keyring, "acme");
         assert_eq!(read(&stored).unwrap(), settings);
         assert!(EndpointSettings::is_sealed_with_current_key(&stored, &keyring));
+        assert!(
+            stored.contains("x-team") && !stored.contains("billing\""),
+            "a header's value may be a credential: {stored}"
+        );
         let newer = Keyring::new([SecretKey::generate()]);
         assert!(!EndpointSettings::is_sealed_with_current_key(&stored, &newer));
         assert_eq!(read("{}").unwrap(), EndpointSettings::default());

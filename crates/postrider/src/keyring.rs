@@ -93,19 +93,29 @@ impl Keyring {
 
     /// The secret as a text that only these keys open, and only for `owner`.
     pub fn seal(&self, secret: &Secret, owner: &str) -> Result<String, KeyringError> {
+        self.seal_bytes(secret.expose(), owner)
+    }
+
+    /// The same for anything else that is nobody else's business.
+    pub fn seal_bytes(&self, bytes: &[u8], owner: &str) -> Result<String, KeyringError> {
         let key = self.0.first().ok_or(KeyringError::NoKey)?;
         let mut nonce = [0; NONCE_LEN];
         getrandom::fill(&mut nonce).expect("the operating system has random bytes");
-        let mut sealed = secret.expose().to_vec();
+        let mut sealed = bytes.to_vec();
         key.cipher()
             .seal_in_place_append_tag(Nonce::assume_unique_for_key(nonce), Aad::from(owner.as_bytes()), &mut sealed)
-            .expect("a secret is far shorter than the cipher's limit");
+            .expect("what is sealed is far shorter than the cipher's limit");
         let text = STANDARD_NO_PAD.encode([nonce.as_slice(), &sealed].concat());
         Ok(format!("{PREFIX}{}:{text}", key.name()))
     }
 
     /// The secret in a sealed text of `owner`'s.
     pub fn open(&self, text: &str, owner: &str) -> Result<Secret, KeyringError> {
+        Secret::from_bytes(self.open_bytes(text, owner)?).map_err(|_| KeyringError::Damaged)
+    }
+
+    /// What was sealed in a text of `owner`'s.
+    pub fn open_bytes(&self, text: &str, owner: &str) -> Result<Vec<u8>, KeyringError> {
         let (name, sealed) =
             text.strip_prefix(PREFIX).and_then(|rest| rest.split_once(':')).ok_or(KeyringError::Damaged)?;
         let key = self.0.iter().find(|key| key.name() == name);
@@ -117,7 +127,7 @@ impl Keyring {
             .cipher()
             .open_in_place(Nonce::assume_unique_for_key(*nonce), Aad::from(owner.as_bytes()), &mut sealed)
             .map_err(|_| KeyringError::Damaged)?;
-        Secret::from_bytes(opened.to_vec()).map_err(|_| KeyringError::Damaged)
+        Ok(opened.to_vec())
     }
 
     /// Whether a sealed text was sealed with the key that seals now.

@@ -49,7 +49,8 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
     async fn enqueue(&self, events: Vec<NewEvent>) -> Result<Vec<Enqueued>, EnqueueError>;
 
     /// Enqueues events that have nothing to do with each other in one transaction: one that is refused, or whose idempotency
-    /// key belongs to other content, says so and does not touch the others. An error of the store is for all of them.
+    /// key belongs to other content, says so and does not touch the others. An error of the store is for all of them; one
+    /// that waits too long for somebody else's transaction makes it [contended](StoreErrorCode::Contended).
     async fn enqueue_each(&self, events: Vec<NewEvent>) -> Result<Vec<Result<Enqueued, EnqueueError>>, StoreError>;
 
     /// Called once when a dispatcher starts, which keeps the guard while it runs. A store that only one dispatcher may
@@ -621,6 +622,8 @@ pub enum StoreErrorCode {
     Unavailable,
     /// It is too busy: no connection or lock to be had in time.
     Busy,
+    /// Somebody else's transaction, which has not ended yet, holds what this needs: an idempotency key, or a subject.
+    Contended,
     /// Its disk is full.
     Full,
     /// A concurrent transaction won; the caller should repeat its own.
@@ -641,6 +644,7 @@ impl StoreErrorCode {
         match self {
             Self::Unavailable => "store_unavailable",
             Self::Busy => "store_busy",
+            Self::Contended => "store_contended",
             Self::Full => "store_full",
             Self::Conflict => "store_conflict",
             Self::Schema => "store_schema",
@@ -652,7 +656,7 @@ impl StoreErrorCode {
 
     /// Trying again can help.
     pub const fn is_transient(self) -> bool {
-        matches!(self, Self::Unavailable | Self::Busy | Self::Full | Self::Conflict)
+        matches!(self, Self::Unavailable | Self::Busy | Self::Contended | Self::Full | Self::Conflict)
     }
 }
 

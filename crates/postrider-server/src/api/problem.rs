@@ -132,6 +132,9 @@ impl From<StoreError> for Problem {
         let detail = match error.code {
             StoreErrorCode::Unavailable => "the database cannot be reached",
             StoreErrorCode::Busy => "the database is too busy",
+            StoreErrorCode::Contended => {
+                "another transaction, which has not ended yet, holds the idempotency key or the subject"
+            }
             StoreErrorCode::Full => "the database's disk is full",
             StoreErrorCode::Conflict => "a concurrent change got in the way",
             StoreErrorCode::Schema => "the database's schema is not the one that this server knows",

@@ -8,7 +8,7 @@ use axum::extract::{MatchedPath, Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use futures_util::FutureExt as _;
-use http::{HeaderMap, HeaderName, HeaderValue, Method, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Version, header};
 use postrider::KeyId;
 use uuid::Uuid;
 
@@ -45,7 +45,7 @@ impl Notes {
 pub(super) async fn edge(State(state): State<AppState>, mut request: Request, next: Next) -> Response {
     let began = Instant::now();
     let id = request_id(request.headers());
-    let method = request.method().clone();
+    let (method, version) = (request.method().clone(), request.version());
     let route = request.extensions().get::<MatchedPath>().map(|path| path.as_str().to_owned());
     let notes = Notes::default();
     request.extensions_mut().insert(notes.clone());
@@ -76,6 +76,10 @@ pub(super) async fn edge(State(state): State<AppState>, mut request: Request, ne
         response.headers_mut().insert(REQUEST_ID, id);
     }
     protect(response.headers_mut());
+    // Whoever asks again should ask somebody else. (HTTP/2 has its own way to say so.)
+    if version < Version::HTTP_2 && state.is_draining() {
+        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
     response
 }
 

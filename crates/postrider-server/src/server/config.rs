@@ -7,6 +7,9 @@ use std::time::Duration;
 pub struct ServerConfig {
     /// No keys are needed: everybody may do everything. Only possible on a loopback address.
     pub dev: bool,
+    /// How long new connections are still served when the server stops, while it says that it is not ready: a load balancer
+    /// needs a moment to notice. Not longer than the drain timeout.
+    pub linger: Duration,
     /// How long requests under way may take to finish when the server stops.
     pub drain_timeout: Duration,
     /// Connections at once.
@@ -35,6 +38,7 @@ impl Default for ServerConfig {
     fn default() -> Self {
         Self {
             dev: false,
+            linger: Duration::from_secs(1),
             drain_timeout: Duration::from_secs(30),
             max_connections: 4_096,
             max_requests: 2_048,

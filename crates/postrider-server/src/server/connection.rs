@@ -39,7 +39,7 @@ pub(super) async fn serve(
     stream: TcpStream,
     router: Router,
     config: Arc<ServerConfig>,
-    mut draining: watch::Receiver<bool>,
+    mut closing: watch::Receiver<bool>,
 ) {
     // An answer is written at once as a whole; there is nothing to wait for.
     let _ = stream.set_nodelay(true);
@@ -62,7 +62,7 @@ pub(super) async fn serve(
     let builder = builder(&config);
     let mut connection = pin!(builder.serve_connection(io, service));
     let neglected = pin!(activity.neglected(config.header_read_timeout, config.keep_alive_timeout));
-    let stopping = pin!(draining.wait_for(|draining| *draining));
+    let stopping = pin!(closing.wait_for(|closing| *closing));
     tokio::select! {
         // Whatever goes wrong with a client's connection is the client's business.
         _ = connection.as_mut() => return,

@@ -60,8 +60,8 @@ impl Server {
         self
     }
 
-    /// Serves until `shutdown` completes. Then it takes no new connections, and waits up to the drain timeout for the
-    /// requests under way.
+    /// Serves until `shutdown` completes. Then it says that it is not ready, lingers, takes no new connections, and waits up
+    /// to the drain timeout for the requests under way.
     ///
     /// The error is one that prevents the start: without keys, the address must be a loopback one.
     pub async fn run(self, listener: TcpListener, shutdown: impl Future<Output = ()>) -> io::Result<()> {
@@ -71,6 +71,7 @@ impl Server {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
         }
         let (drain, draining) = watch::channel(false);
+        let (close, closing) = watch::channel(false);
         let state = AppState::new(self.service.clone(), self.config.clone(), self.monitor, draining.clone());
         let router: Router = if self.operations_only { http::operations_only(state) } else { http::api(state) };
         let places = Places {
@@ -79,28 +80,14 @@ impl Server {
         };
         let config = Arc::new(self.config);
         let mut connections = JoinSet::new();
-        let mut shutdown = pin!(shutdown);
-        loop {
-            tokio::select! {
-                () = &mut shutdown => break,
-                accepted = listener.accept() => match accepted {
-                    Ok((stream, _)) => {
-                        places.serve(stream, &mut connections, |stream| {
-                            connection::serve(stream, router.clone(), Arc::clone(&config), draining.clone())
-                        });
-                    }
-                    Err(error) => {
-                        tracing::warn!(%error, "cannot accept a connection");
-                        tokio::time::sleep(ACCEPT_PAUSE).await;
-                    }
-                },
-                Some(_) = connections.join_next() => {}
-            }
-        }
-        drop(listener);
-        tracing::info!(connections = connections.len(), "stopping: no new connections");
+        let door = Door { listener, places, router, config: Arc::clone(&config), closing };
+        door.keep_open(shutdown, &mut connections).await;
+        tracing::info!(connections = connections.len(), "stopping: not ready any more");
         drain.send_replace(true);
         let until = Instant::now() + config.drain_timeout;
+        door.keep_open(tokio::time::sleep(config.linger.min(config.drain_timeout)), &mut connections).await;
+        drop(door);
+        close.send_replace(true);
         if timeout_at(until, async { while connections.join_next().await.is_some() {} }).await.is_err() {
             tracing::warn!(connections = connections.len(), "requests did not finish in time and are broken off");
         }
@@ -110,6 +97,38 @@ impl Server {
             tracing::warn!("events that nobody waits for any more could not be written in time");
         }
         Ok(())
+    }
+}
+
+/// Where connections come in.
+struct Door {
+    listener: TcpListener,
+    places: Places,
+    router: Router,
+    config: Arc<ServerConfig>,
+    closing: watch::Receiver<bool>,
+}
+
+impl Door {
+    /// Serves whoever connects, until `until` completes.
+    async fn keep_open(&self, until: impl Future<Output = ()>, connections: &mut JoinSet<()>) {
+        let mut until = pin!(until);
+        loop {
+            tokio::select! {
+                () = &mut until => return,
+                accepted = self.listener.accept() => match accepted {
+                    Ok((stream, _)) => self.places.serve(stream, connections, |stream| {
+                        let (router, config) = (self.router.clone(), Arc::clone(&self.config));
+                        connection::serve(stream, router, config, self.closing.clone())
+                    }),
+                    Err(error) => {
+                        tracing::warn!(%error, "cannot accept a connection");
+                        tokio::time::sleep(ACCEPT_PAUSE).await;
+                    }
+                },
+                Some(_) = connections.join_next() => {}
+            }
+        }
     }
 }
 

@@ -139,8 +139,7 @@ impl Service {
         caller.tenant_for_write()?;
         let endpoint = self.found(caller, id).await?;
         if endpoint.status == EndpointStatus::Disabled {
-            let detail = format!("{id} is disabled: nothing is sent to it");
-            return Err(Problem::new(409, "endpoint_disabled", detail).hint("resume it first"));
+            return Err(disabled(id));
         }
         let payload = serde_json::json!({
             "type": TEST_EVENT_TYPE,
@@ -200,6 +199,11 @@ impl Service {
         let checked = self.settings().admission.destinations.check_url(url);
         checked.map_err(|refusal| postrider::Refusal { field: "url", ..refusal }.into())
     }
+}
+
+/// Nothing can be sent to it now.
+pub(super) fn disabled(id: EndpointId) -> Problem {
+    Problem::new(409, "endpoint_disabled", format!("{id} is disabled: nothing is sent to it")).hint("resume it first")
 }
 
 /// A reason as an operator gives one: a line for people.

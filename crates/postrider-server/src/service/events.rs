@@ -1,9 +1,13 @@
 //! Events: enqueue and look.
 
 use bytes::Bytes;
-use postrider::{DeliveryStatus, EnqueueError, Enqueued, EventFilter, EventId, NewEvent, Once};
+use postrider::event::check_name;
+use postrider::{
+    DeliveryStatus, EndpointId, EndpointStatus, EnqueueError, Enqueued, EventFilter, EventId, NewEvent, Once,
+};
 
 use super::deliveries::storable;
+use super::endpoints::disabled;
 use super::{Caller, Service};
 use crate::api::events::{EnqueuedBatch, EnqueuedEvent, Event, EventDelivery, EventRequest, EventsQuery};
 use crate::api::{Listing, Problem, page_request};
@@ -26,7 +30,8 @@ impl Service {
         let tenant = caller.tenant_for_write()?;
         let asked = Asked::of(&request);
         let event = self.admitted(new_event(tenant, request))?;
-        let enqueued = self.0.queue.enqueue(event).await?;
+        self.must_reach(tenant, event.endpoint_id).await?;
+        let enqueued = self.0.queue_for(&event).enqueue(event).await?;
         self.told(caller, asked, enqueued).await
     }
 
@@ -40,10 +45,16 @@ impl Service {
         let asked: Vec<Asked> = requests.iter().map(Asked::of).collect();
         let admit = |(at, request)| self.admitted(new_event(tenant, request)).map_err(|problem| problem.within(at));
         let events = requests.into_iter().enumerate().map(admit).collect::<Result<Vec<_>, Problem>>()?;
+        for (at, event) in events.iter().enumerate() {
+            self.must_reach(tenant, event.endpoint_id).await.map_err(|problem| problem.within(at))?;
+        }
         let keys: Vec<_> = events.iter().map(|event| event.idempotency_key.clone()).collect();
         let enqueued = self.0.store.enqueue(events).await.map_err(|error| match &error {
             EnqueueError::IdempotencyConflict { key, .. } => {
-                let at = keys.iter().rposition(|other| other.as_ref() == Some(key));
+                // The first of two may be what the second contradicts; if there is but one, it contradicts what was there.
+                let mut places = (0..keys.len()).filter(|&at| keys[at].as_ref() == Some(key));
+                let first = places.next();
+                let at = places.next().or(first);
                 let problem = Problem::from(error);
                 at.map_or(problem.clone(), |at| problem.about("idempotency_key").within(at))
             }
@@ -64,6 +75,9 @@ impl Service {
 
     /// Events that match, newest first.
     pub async fn events(&self, caller: &Caller, query: &EventsQuery) -> Result<Listing<Event>, Problem> {
+        if let Some(event_type) = &query.event_type {
+            check_name("type", "event_type_invalid", event_type)?;
+        }
         let filter = EventFilter {
             tenant: caller.tenant.filter().map(str::to_owned),
             event_type: query.event_type.clone(),
@@ -82,6 +96,18 @@ impl Service {
         }
         let admitted = self.0.settings.admission.admit(event)?;
         Ok(admitted.event().clone())
+    }
+
+    /// Refuses an endpoint that is named and not there: the store would take the event, and nobody would get it.
+    async fn must_reach(&self, tenant: &str, id: Option<EndpointId>) -> Result<(), Problem> {
+        let Some(id) = id else { return Ok(()) };
+        let endpoint = self.0.store.endpoint(id).await?.filter(|endpoint| endpoint.tenant == tenant);
+        let problem = match endpoint.map(|endpoint| endpoint.status) {
+            Some(EndpointStatus::Active | EndpointStatus::Paused) => return Ok(()),
+            Some(EndpointStatus::Disabled) => disabled(id),
+            None => Problem::new(422, "endpoint_not_found", format!("there is no endpoint {id}")),
+        };
+        Err(problem.about("endpoint_id"))
     }
 
     async fn told(&self, caller: &Caller, asked: Asked, enqueued: Enqueued) -> Result<EnqueuedEvent, Problem> {

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use postrider::store::Operator;
-use postrider::{Admission, DEFAULT_TENANT, KeyToken, NewApiKey, RetryPolicy, Scope, Store};
+use postrider::{Admission, DEFAULT_TENANT, KeyToken, NewApiKey, NewEvent, RetryPolicy, Scope, Store};
 
 use crate::api::Problem;
 use crate::metrics::Metrics;
@@ -115,20 +115,30 @@ struct Inner {
     settings: ServiceSettings,
     metrics: Arc<Metrics>,
     queue: Queue,
+    /// For events that may have to wait for somebody else's transaction: they would hold up those that need not.
+    contended: Queue,
     keys: KeyCache,
     overviews: OverviewCache,
+}
+
+impl Inner {
+    fn queue_for(&self, event: &NewEvent) -> &Queue {
+        if event.idempotency_key.is_some() || event.once.is_some() { &self.contended } else { &self.queue }
+    }
 }
 
 impl Service {
     /// Operations on this store.
     pub fn new(store: Arc<dyn Store>, settings: ServiceSettings) -> Self {
         let metrics = Arc::new(Metrics::default());
-        let queue = Queue::new(Arc::clone(&store), settings.queue.clone(), Arc::clone(&metrics));
+        let queue = || Queue::new(Arc::clone(&store), settings.queue.clone(), Arc::clone(&metrics));
+        let (queue, contended) = (queue(), queue());
         Self(Arc::new(Inner {
             store,
             settings,
             metrics,
             queue,
+            contended,
             keys: KeyCache::default(),
             overviews: OverviewCache::default(),
         }))
@@ -151,6 +161,7 @@ impl Service {
     /// Returns when nothing is waiting to be written any more.
     pub async fn flush(&self) {
         self.0.queue.flushed().await;
+        self.0.contended.flushed().await;
     }
 
     /// Makes an admin key for all tenants if there has never been any key. Its text is shown this once.

@@ -149,6 +149,36 @@ async fn p10_once_has_one_winner_on_postgres() {
     once_has_one_winner(&Api::start_on_postgres().await).await;
 }
 
+async fn an_endpoint_that_is_named_must_be_there(api: &Api) {
+    let (_, own) = api.post("/v1/endpoints", json!({"url": TO, "event_types": ["nothing.else"]}).to_string()).await;
+    let id = own["id"].as_str().unwrap();
+    let event = |endpoint: &str| json!({"type": "a.b", "payload": 1, "endpoint_id": endpoint});
+    let (status, enqueued) = api.post("/v1/events", event(id).to_string()).await;
+    assert_eq!((status, enqueued["deliveries"].as_array().map(Vec::len)), (202, Some(1)), "whatever types it wants");
+    let stranger = "ep_01jd0000000000000000000000";
+    for (path, body) in [
+        ("/v1/events", event(stranger).to_string()),
+        ("/v1/events/batch", json!([event(id), event(stranger)]).to_string()),
+    ] {
+        let (status, problem) = api.post(path, body).await;
+        assert_eq!((status, problem["code"].as_str()), (422, Some("endpoint_not_found")), "{problem}");
+    }
+    let (status, problem) = api.get("/v1/events?type=a%00b").await;
+    assert_eq!((status, problem["code"].as_str()), (422, Some("event_type_invalid")), "{problem}");
+    let (_, listed) = api.get("/v1/events").await;
+    assert_eq!(listed["data"].as_array().map(Vec::len), Some(1), "what was refused was not stored");
+}
+
+#[tokio::test]
+async fn an_endpoint_that_is_named_must_be_there_on_sqlite() {
+    an_endpoint_that_is_named_must_be_there(&Api::start().await).await;
+}
+
+#[tokio::test]
+async fn an_endpoint_that_is_named_must_be_there_on_postgres() {
+    an_endpoint_that_is_named_must_be_there(&Api::start_on_postgres().await).await;
+}
+
 async fn a_batch_is_all_or_nothing(api: &Api) {
     let good = json!({"type": "a.b", "payload": 1, "destination_url": TO, "idempotency_key": "b1"});
     let (status, batch) =

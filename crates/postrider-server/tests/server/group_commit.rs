@@ -131,7 +131,12 @@ async fn together(api: &Arc<Api>, store: &SqliteStore, bodies: Vec<Value>) -> Ve
     };
     let mut ahead = Vec::new();
     for number in 1..=2 {
-        ahead.push(post(json!({"type": "goes.ahead", "payload": 1})));
+        let mut first = json!({"type": "goes.ahead", "payload": 1});
+        // Those with a key have a queue of their own.
+        if bodies.iter().any(|body| body.get("idempotency_key").is_some()) {
+            first["idempotency_key"] = json!(format!("ahead-{number}"));
+        }
+        ahead.push(post(first));
         let busy = async || (api.metric("postrider_queue_batch_size_count ").await >= before + number).then_some(());
         eventually("a writer is busy", PATIENCE, busy).await;
     }
@@ -152,12 +157,12 @@ async fn a_conflict_does_not_touch_its_neighbours() {
     assert_eq!(api.post("/v1/events", keyed(1).to_string()).await.0, 202);
     let once = json!({"type": "a.b", "payload": 1, "once": {"subject": "s"}});
     let bodies = vec![
-        json!({"type": "a.b", "payload": 1}),
+        json!({"type": "a.b", "payload": 1, "idempotency_key": "own"}),
         keyed(2),
         keyed(1),
         once.clone(),
         once,
-        json!({"type": "c.d", "payload": 2}),
+        json!({"type": "c.d", "payload": 2, "idempotency_key": "another"}),
     ];
     let answers = together(&api, &store, bodies).await;
     let statuses: Vec<u16> = answers.iter().map(|(status, _)| *status).collect();
@@ -230,4 +235,54 @@ async fn a_caller_that_goes_away_does_not_disturb() {
     assert_eq!(staying.await.unwrap().0, 202);
     let all = async || (api.get("/v1/events").await.1["data"].as_array().unwrap().len() == 5).then_some(());
     eventually("what was taken is written, whoever waits", PATIENCE, all).await;
+}
+
+/// An application that does not end its transaction holds up those who need what it holds, and nobody else.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_transaction_that_is_left_open_holds_up_nobody_but_whoever_needs_its_key() {
+    let database = postrider_postgres::testing::TestDatabase::create().await;
+    let store = database.store();
+    let application = store.pool();
+    let mut open = application.begin().await.unwrap();
+    for key in ["held-1", "held-2", "held-3"] {
+        let taken = postrider::NewEvent::new("a.b", "1").to(TO).idempotency_key(key);
+        store.enqueue_in(&mut open, taken).await.unwrap();
+    }
+    let subject = postrider::NewEvent::new("a.b", "1").to(TO).once("plan/1");
+    store.enqueue_in(&mut open, subject).await.unwrap();
+
+    let api = Arc::new(Api::start_on(Arc::new(store.clone()), database, |_| {}).await);
+    let post = |body: Value| {
+        let api = Arc::clone(&api);
+        tokio::spawn(async move { api.post("/v1/events", body.to_string()).await })
+    };
+    let body = |more: Value| {
+        let mut body = json!({"type": "a.b", "payload": 1, "destination_url": TO});
+        body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        body
+    };
+    let mut held = Vec::new();
+    for round in 0..3 {
+        for key in ["held-1", "held-2", "held-3"] {
+            held.push(post(body(json!({"idempotency_key": key}))));
+        }
+        held.push(post(body(json!({"once": {"subject": "plan/1"}}))));
+        let innocent = post(body(json!({})));
+        let with_key = post(body(json!({"idempotency_key": format!("free-{round}")})));
+        let with_subject = post(body(json!({"once": {"subject": format!("plan/free-{round}")}})));
+        for free in [innocent, with_key, with_subject] {
+            let (status, enqueued) = free.await.unwrap();
+            assert_eq!(status, 202, "{enqueued}");
+        }
+    }
+    for answer in join_all(held).await {
+        let (status, problem) = answer.unwrap();
+        assert_eq!((status, problem["code"].as_str()), (503, Some("store_contended")), "{problem}");
+    }
+    open.rollback().await.unwrap();
+    eventually("the key is free", PATIENCE, async || {
+        let (status, _) = api.post("/v1/events", body(json!({"idempotency_key": "held-1"})).to_string()).await;
+        (status == 202).then_some(())
+    })
+    .await;
 }

@@ -134,3 +134,19 @@ async fn events_of_callers_that_have_gone_are_written_before_the_stop() {
     let events = api.store.events(&postrider::EventFilter::default(), &page, 1_000).await.unwrap();
     assert_eq!(events.items.len(), 1);
 }
+
+/// A load balancer needs a moment to notice; until then, whoever comes is served, and told not to come again.
+#[tokio::test]
+async fn a_server_that_stops_says_so_to_those_who_still_come() {
+    let mut api = Api::start_with(|setup| setup.config.linger = Duration::from_secs(5)).await;
+    api.tell_to_stop();
+    eventually("readiness to end", PATIENCE, async || (api.get("/readyz").await.0 == 503).then_some(())).await;
+    let mut probe = TcpStream::connect(api.address).await.unwrap();
+    probe.write_all(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
+    let answer = Raw::read(&mut probe).await;
+    assert!(answer.status == 200 && answer.head.contains("connection: close"), "{}", answer.head);
+    let (status, enqueued) = api.post("/v1/events", json!({"type": "a.b", "payload": 1}).to_string()).await;
+    assert_eq!(status, 202, "{enqueued}");
+    api.stopped().await;
+    assert!(TcpStream::connect(api.address).await.is_err(), "and then it is gone");
+}

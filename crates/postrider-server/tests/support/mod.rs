@@ -42,6 +42,7 @@ pub(crate) struct Api {
 pub(crate) async fn sqlite() -> (SqliteStore, tempfile::TempDir) {
     let folder = tempfile::tempdir().unwrap();
     let store = SqliteStore::open(folder.path().join("postrider.db")).unwrap();
+    let store = store.with_keyring(postrider_conformance::keyring());
     store.migrate().await.unwrap();
     (store, folder)
 }
