@@ -199,19 +199,20 @@ impl AdmittedEvent {
         let metadata = serde_json::to_vec(&event.metadata).expect("a map of JSON values is JSON");
         let deliver_at = event.deliver_at.map(|at| at.to_string()).unwrap_or_default();
         let destination = self.destination.as_ref().map(Destination::as_str).unwrap_or_default();
-        let endpoint_id = event.endpoint_id.map(|id| id.to_string()).unwrap_or_default();
-        let once =
-            event.once.as_ref().map(|once| format!("{:?} {}", once.generation, once.subject)).unwrap_or_default();
-        for part in [
+        // What was added later counts only where it is used: keys are kept for ever, and a repeat must still be known.
+        let endpoint = event.endpoint_id.map(|id| format!("endpoint {id}"));
+        let once = event.once.as_ref().map(|once| format!("once {:?} {}", once.generation, once.subject));
+        let parts = [
             event.event_type.as_bytes(),
             &event.payload,
             destination.as_bytes(),
             deliver_at.as_bytes(),
             event.topic.as_bytes(),
             &metadata,
-            once.as_bytes(),
-            endpoint_id.as_bytes(),
-        ] {
+        ];
+        for part in
+            parts.into_iter().chain(once.as_deref().map(str::as_bytes)).chain(endpoint.as_deref().map(str::as_bytes))
+        {
             // Each part is preceded by its length, so that no two different lists of parts hash alike.
             hash.update((part.len() as u64).to_be_bytes());
             hash.update(part);
