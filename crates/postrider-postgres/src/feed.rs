@@ -96,7 +96,7 @@ fn next_place(after: &FeedPlace, seen: &[i64], read_up_to: Option<i64>, bounds: 
     let position = seen.last().copied().unwrap_or_default().max(after.position);
     if may_still_appear(bounds.next_transaction) {
         let bound = i64::try_from(MAX_GAPS).expect("the bound is small");
-        let missing = (after.position + 1).max(position - bound)..position;
+        let missing = after.position.saturating_add(1).max(position - bound)..position;
         let new = missing.filter(|number| seen.binary_search(number).is_err());
         gaps.extend(new.map(|number| (number, bounds.next_transaction)));
     }
@@ -150,6 +150,13 @@ mod tests {
         let bounds = Bounds { oldest_running: 100, next_transaction: 100 };
         let before = place(9, &[(2, 50), (5, 50)]);
         assert_eq!(next_place(&before, &[2], Some(2), &bounds), place(9, &[(5, 50)]));
+    }
+
+    /// Anybody may come with a place of their own making.
+    #[test]
+    fn a_place_at_the_end_of_all_numbers_is_no_trouble() {
+        let running = Bounds { oldest_running: 90, next_transaction: 100 };
+        assert_eq!(next_place(&place(i64::MAX, &[]), &[], None, &running), place(i64::MAX, &[]));
     }
 
     #[test]

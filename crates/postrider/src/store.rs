@@ -472,7 +472,7 @@ impl Forbidden {
 impl fmt::Display for Forbidden {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::AlreadyDue => f.write_str("it is due already, a dispatcher will take it"),
+            Self::AlreadyDue => f.write_str("it was not attempted yet, or is due already: there is nothing to retry"),
             Self::InFlight => f.write_str("an attempt is under way"),
             Self::AlreadyDelivered => f.write_str("its receiver has acknowledged it"),
             Self::AlreadySettled(status) => write!(f, "it is {status} already"),
