@@ -274,7 +274,7 @@ impl Secrets {
             ),
         };
         let sealed = match self.under_older_key {
-            0 => good("secret_key", "all secrets are encrypted with the current key"),
+            0 => good("secret_key", "all secrets that can be read are encrypted with the current key"),
             older => warning(
                 "secret_key",
                 format!("the secrets of {older} endpoints are encrypted with an older key"),

@@ -178,10 +178,10 @@ fn secrets(connection: &Connection, vault: &Vault) -> rusqlite::Result<[Finding;
         bad("endpoint_settings", FindingLevel::Problem, detail, hint)
     };
     let outdated = if outdated.is_empty() {
-        ok("secret_key", "all secrets are encrypted with the current secret_key".to_owned())
+        ok("secret_key", "all secrets that can be read are encrypted with the current secret_key".to_owned())
     } else {
         let detail = format!("the secrets of {} are encrypted with an older secret_key", named(&outdated));
-        let hint = "keep the older key until they have been encrypted anew";
+        let hint = "keep the older key until `postrider migrate --reseal` has encrypted them anew";
         bad("secret_key", FindingLevel::Warning, detail, hint)
     };
     Ok([unreadable, outdated])
