@@ -1,0 +1,1 @@
+select title, webhook_url, generation from rollouts.plans where id = $1
