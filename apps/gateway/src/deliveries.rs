@@ -100,8 +100,8 @@ impl Gateway {
         {
             return Err(ResetError::WebhookRemoved);
         }
-        // An event goes to a webhook once, so this matches one delivery, and only while it is dead: of two operators who
-        // reset it at once, one does.
+        // An event goes to a webhook once, so this matches one delivery, and only while it is dead: of two operators
+        // who reset it at once, one does.
         let dead = DeliveryFilter {
             status: Some(DeliveryStatus::Dead),
             event_id: Some(delivery.event_id),

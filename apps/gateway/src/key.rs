@@ -20,7 +20,7 @@ pub enum KeyError {
         source: std::io::Error,
     },
     /// The file has something else in it.
-    #[error("the key file {}: {source}; restore it from a backup, or remove it if no webhook was configured yet", path.display())]
+    #[error("the key file {}: {source}; restore it, or remove it if no webhook was configured yet", path.display())]
     Damaged {
         /// Which.
         path: PathBuf,

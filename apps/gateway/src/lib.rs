@@ -1,9 +1,9 @@
-//! An example on Postrider: sessions whose changes are told to webhooks, with an exact retry schedule and dead letters, in
-//! one process on one SQLite file.
+//! An example on Postrider: sessions whose changes are told to webhooks, with an exact retry schedule and dead
+//! letters, in one process on one SQLite file.
 //!
-//! The gateway's nouns on Postrider's: a webhook configuration is an endpoint, a row of `webhook_deliveries` is a delivery,
-//! the `WebhookRouter` is the dispatcher, and the topic `gateway:webhooks` is fed by announcements. What is left to write
-//! is what only the gateway knows: what a session is, and what is told of it.
+//! The gateway's nouns on Postrider's: a webhook configuration is an endpoint, a row of `webhook_deliveries` is a
+//! delivery, the `WebhookRouter` is the dispatcher, and the topic `gateway:webhooks` is fed by announcements. What is
+//! left to write is what only the gateway knows: what a session is, and what is told of it.
 
 pub mod deliveries;
 pub mod http;
@@ -28,8 +28,8 @@ pub use serve::{ServeError, serve};
 pub use settings::Settings;
 pub use topic::{TopicEvent, TopicSubscription, WebhookDLQEvent, WebhookDeliveredEvent};
 
-/// How long a delivery waits after each failure. There are as many attempts as delays, and the fifth failure is final: the
-/// last delay is there because the document has it, and would be waited before a sixth attempt.
+/// How long a delivery waits after each failure. There are as many attempts as delays, and the fifth failure is final:
+/// the last delay is there because the document has it, and would be waited before a sixth attempt.
 pub const RETRY_SCHEDULE_SECONDS: [u64; 5] = [30, 120, 600, 3600, 21600];
 
 /// How many attempts a delivery has.
@@ -80,7 +80,7 @@ impl Gateway {
             .retry_policy(retry_policy())
             .signature(signature())
             .destinations(self.settings.destinations.clone())
-            // The dead letter is the gateway's answer to a receiver that keeps failing; nothing else holds a webhook back.
+            // The dead letter is the gateway's answer to a receiver that keeps failing.
             .disable_after(None)
             .poll_interval(self.settings.poll_interval)
             .timeout(self.settings.timeout)

@@ -42,6 +42,7 @@ pub async fn serve(
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), ServeError> {
     let address = listener.local_addr()?;
+    let token = token.filter(|token| !token.is_empty());
     if token.is_none() && !address.ip().is_loopback() {
         return Err(ServeError::TokenMissing(address));
     }

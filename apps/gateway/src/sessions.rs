@@ -1,7 +1,7 @@
 //! Sessions, in a table of the gateway's own.
 //!
-//! A change of a session and the event that tells of it are one transaction: neither is there without the other, whatever
-//! crashes in between. The event fans out to the webhooks that want its type; nothing here knows them.
+//! A change of a session and the event that tells of it are one transaction: neither is there without the other,
+//! whatever crashes in between. The event fans out to the webhooks that want its type; nothing here knows them.
 
 use postrider::{EnqueueError, NewEvent, PageRequest, StoreError};
 use postrider_sqlite::rusqlite::{self, Connection, OptionalExtension as _, Row, ToSql, named_params, params, types};

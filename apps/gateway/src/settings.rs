@@ -10,7 +10,8 @@ use postrider::{DestinationPolicy, SecretKey};
 pub struct Settings {
     /// The SQLite file.
     pub database: PathBuf,
-    /// What encrypts the webhooks' secrets; without it, the key in the file `<database>.key`, which is made if there is none.
+    /// What encrypts the webhooks' secrets; without it, the key in the file `<database>.key`, which is made if it is
+    /// not there.
     pub secret_key: Option<SecretKey>,
     /// Which targets webhooks may have.
     pub destinations: DestinationPolicy,

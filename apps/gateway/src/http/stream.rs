@@ -1,6 +1,6 @@
 //! The topic as server-sent events.
 //!
-//! A subscriber over the network may be away for a while, also while the gateway itself is. So it reads what was recorded
+//! A subscriber over the network may be away for a while, and so may the gateway itself. So it reads what was recorded
 //! rather than what is being said: with `Last-Event-ID`, which browsers send by themselves, it goes on where it was.
 
 use std::collections::VecDeque;

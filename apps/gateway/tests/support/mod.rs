@@ -71,6 +71,10 @@ impl Bench {
         Self { gateway, receiver, answer, now, folder }
     }
 
+    pub(crate) fn database(&self) -> PathBuf {
+        self.folder.path().join("gateway.db")
+    }
+
     pub(crate) fn answers(&self, status: u16) {
         self.answer.store(status, Ordering::SeqCst);
     }
