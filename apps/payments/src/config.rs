@@ -53,9 +53,11 @@ type Result<T, E = ConfigError> = std::result::Result<T, E>;
 pub(crate) fn database_url(environment: &Environment) -> Result<String> {
     let url =
         environment.required(DATABASE_URL, "it says where Postgres is: postgres://user:password@host:5432/database")?;
-    // What the parser says may quote a part of the URL, which may hold a password.
-    let parsed = url.parse::<PgConnectOptions>();
-    parsed.map_err(|_| invalid(DATABASE_URL, "not a URL like postgres://user:password@host:5432/database"))?;
+    // What the parser says may quote a part of the URL, which may hold a password. The scheme it does not look at.
+    let has_scheme = ["postgres://", "postgresql://"].iter().any(|scheme| url.starts_with(scheme));
+    if !has_scheme || url.parse::<PgConnectOptions>().is_err() {
+        return Err(invalid(DATABASE_URL, "not a URL like postgres://user:password@host:5432/database"));
+    }
     Ok(url.to_owned())
 }
 

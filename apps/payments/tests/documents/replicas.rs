@@ -1,0 +1,157 @@
+//! Several reconcilers and dispatchers on one database, and crashes in the middle.
+
+use std::collections::BTreeMap;
+
+use postrider_conformance::receiver::{Answer, Gate, Receiver};
+use postrider_conformance::wait::eventually;
+use serde_json::Value;
+
+use crate::support::{AMOUNT, Anvil, PATIENCE, World, bodies};
+
+const URL: &str = "https://hooks.example.com/";
+
+#[tokio::test]
+async fn doc_002_replicas_of_a_reconciler_tell_each_transition_exactly_once() {
+    let (world, anvil) = (World::new().await, Anvil::start().await);
+    let receiver = Receiver::answering(200).await;
+    let mut requests = Vec::new();
+    for _ in 0..30 {
+        requests.push(world.request(Some(&receiver.url())).await);
+    }
+    // Small rounds, so that the replicas get in each other's way.
+    let small = [
+        ("PAYMENTS_RECONCILE_BATCH", "3"),
+        ("PAYMENTS_RECONCILE_INTERVAL", "10ms"),
+        ("PAYMENTS_MIN_CONFIRMATIONS", "3"),
+    ];
+    let _reconcilers: Vec<_> = (0..4).map(|_| world.reconciler(&anvil, &small)).collect();
+    let _dispatchers: Vec<_> = (0..2).map(|_| world.start("webhook-dispatcher", &[])).collect();
+    for request in &requests {
+        anvil.pay(&request.address, AMOUNT).await;
+    }
+    for request in &requests {
+        world.becomes(request.id, "detected").await;
+    }
+    anvil.mine(5).await;
+    for request in &requests {
+        world.becomes(request.id, "confirmed").await;
+    }
+    let pair = |from: &str, to: &str| (from.to_owned(), to.to_owned());
+    for request in &requests {
+        let told = world.told(request.id).await;
+        assert_eq!(told, [pair("pending", "detected"), pair("detected", "confirmed")], "{}", request.id);
+    }
+    world.eventually_counts("postrider.deliveries where status = 'delivered'", 60).await;
+    let mut arrived = BTreeMap::<String, u32>::new();
+    for body in bodies(&receiver) {
+        *arrived.entry(format!("{} {}", body["payment_request_id"], body["new_status"])).or_default() += 1;
+    }
+    assert_eq!(arrived.len(), 60);
+    assert!(arrived.values().all(|count| *count == 1), "nobody crashed, so nothing came twice: {arrived:?}");
+}
+
+#[tokio::test]
+async fn a_reconciler_that_is_killed_while_it_looks_is_replaced_after_its_lease() {
+    let (world, anvil) = (World::new().await, Anvil::start().await);
+    let request = world.request(Some(URL)).await;
+    anvil.pay(&request.address, AMOUNT).await;
+    let silent = Receiver::start(|_, _| Answer::never()).await;
+    let url = silent.url();
+    let mut first = world.start("reconciler", &[("PAYMENTS_RPC_URL", &url), ("PAYMENTS_WORKER_ID", "first")]);
+    silent.wait_for(1, PATIENCE).await;
+    assert_eq!(world.count("payments.requests where lease_owner = 'first'").await, 1);
+    first.kill_9().await;
+
+    let _second = world.reconciler(&anvil, &[("PAYMENTS_WORKER_ID", "second")]);
+    world.becomes(request.id, "detected").await;
+    assert_eq!(world.told(request.id).await.len(), 1);
+    let waited: bool =
+        sqlx::query_scalar("select updated_at >= created_at + interval '5 seconds' from payments.requests")
+            .fetch_one(&world.pool())
+            .await
+            .unwrap();
+    assert!(waited, "not before the lease was over");
+}
+
+#[tokio::test]
+async fn a_reconciler_that_is_killed_between_transition_and_outbox_leaves_neither() {
+    let (world, anvil) = (World::new().await, Anvil::start().await);
+    let request = world.request(Some(URL)).await;
+    anvil.pay(&request.address, AMOUNT).await;
+    // While we hold this lock, a transition is written and its event cannot be.
+    let pool = world.pool();
+    let mut lock = pool.begin().await.unwrap();
+    sqlx::query("lock table postrider.events in exclusive mode").execute(&mut *lock).await.unwrap();
+    let mut first = world.reconciler(&anvil, &[]);
+    world.eventually_counts("pg_locks where relation = 'postrider.events'::regclass and not granted", 1).await;
+    first.kill_9().await;
+    lock.rollback().await.unwrap();
+    // The server notices that its client is gone, and rolls back.
+    world.eventually_counts("pg_locks where relation = 'postrider.events'::regclass", 0).await;
+    assert_eq!(world.status(request.id).await, "pending");
+    assert!(world.told(request.id).await.is_empty());
+
+    let _second = world.reconciler(&anvil, &[]);
+    world.becomes(request.id, "detected").await;
+    assert_eq!(world.told(request.id).await.len(), 1);
+}
+
+#[tokio::test]
+async fn a_reconciler_that_comes_back_after_its_lease_changes_nothing() {
+    let (world, anvil) = (World::new().await, Anvil::start().await);
+    let request = world.request(Some(URL)).await;
+    anvil.pay(&request.address, AMOUNT).await;
+    // A node that lets the first one wait, and then tells it of a payment.
+    let gate = Gate::new();
+    let closed = gate.clone();
+    let node = Receiver::start(move |question, _| {
+        let is_length = question.body.windows(15).any(|window| window == b"eth_blockNumber");
+        let number = if is_length { "0x64" } else { "0xffffffffffffffffffff" };
+        Answer::status(200).body(format!(r#"{{"jsonrpc":"2.0","id":1,"result":"{number}"}}"#)).after(&closed)
+    })
+    .await;
+    let url = node.url();
+    let slow = [
+        ("PAYMENTS_RPC_URL", url.as_str()),
+        ("PAYMENTS_RPC_TIMEOUT", "60s"),
+        ("PAYMENTS_RECONCILE_LEASE", "121s"),
+        ("PAYMENTS_LOG", "debug"),
+        ("PAYMENTS_WORKER_ID", "slow"),
+        ("PAYMENTS_RECONCILE_INTERVAL", "1h"),
+    ];
+    let slow = world.start("reconciler", &slow);
+    node.wait_for(1, PATIENCE).await;
+    // As if two minutes had passed.
+    sqlx::query("update payments.requests set lease_until = clock_timestamp()").execute(&world.pool()).await.unwrap();
+    let _quick = world.reconciler(&anvil, &[]);
+    world.becomes(request.id, "detected").await;
+    gate.open();
+    slow.says(&["another replica was quicker", &request.id.to_string()]).await;
+    let told = world.told(request.id).await;
+    assert_eq!(told, [("pending".to_owned(), "detected".to_owned())], "the observation of the slow one did not count");
+}
+
+#[tokio::test]
+async fn doc_002_flow_3_dispatchers_do_not_claim_the_same_row() {
+    let (world, anvil) = (World::new().await, Anvil::start().await);
+    let gate = Gate::new();
+    let closed = gate.clone();
+    let receiver = Receiver::start(move |_, _| Answer::status(200).after(&closed)).await;
+    for _ in 0..20 {
+        let request = world.request(Some(&receiver.url())).await;
+        anvil.pay(&request.address, AMOUNT).await;
+    }
+    let _reconciler = world.reconciler(&anvil, &[]);
+    world.eventually_counts("postrider.deliveries", 20).await;
+    let _dispatchers: Vec<_> = (0..3).map(|_| world.start("webhook-dispatcher", &[])).collect();
+    receiver.wait_for(20, PATIENCE).await;
+    eventually("all three to have started", PATIENCE, async || {
+        _dispatchers.iter().all(|dispatcher| !dispatcher.lines_with(&["dispatching"]).is_empty()).then_some(())
+    })
+    .await;
+    gate.open();
+    world.eventually_counts("postrider.deliveries where status = 'delivered' and attempt_count = 1", 20).await;
+    let ids: std::collections::BTreeSet<String> =
+        bodies(&receiver).iter().map(|body: &Value| body["event_id"].to_string()).collect();
+    assert_eq!((receiver.request_count(), ids.len()), (20, 20));
+}
