@@ -79,6 +79,7 @@ fn both_stores_name_their_statements_alike() {
         ("diagnose_leases", "Postgres: clocks and leases of several processes; a file of SQLite has one"),
         ("diagnose_server", "Postgres: the settings of a server; SQLite asks by pragma"),
         ("diagnose_tables", "Postgres: what vacuum has left undone; SQLite has none to look after"),
+        ("publish_admission", "Postgres: for its functions; nobody enqueues into a file of SQLite but its process"),
         ("any_ready", "Postgres: whether a claim may find something, asked when a listener registers"),
         ("listen", "Postgres: dispatchers of other processes are woken; a file of SQLite has one process"),
         ("migrations_applied", "Postgres: SQLite keeps this statement in migrate.rs"),

@@ -1,9 +1,96 @@
 -- What the migrations come to, as the database's catalog says. Not run: a test compares it, and writes it anew
 -- when POSTRIDER_BLESS is 1.
 
--- function postrider.first_id_at(at timestamp with time zone) returns uuid, immutable
+-- function postrider.accept(given_type text, given_payload text, given_url text, given_tenant text, given_key text, given_deliver_at timestamp with time zone, given_metadata jsonb, given_topic text, given_subject text, given_generation bigint) returns uuid, volatile, plpgsql
 
--- function postrider.new_id() returns uuid, volatile
+-- function postrider.address_of(value text) returns inet, immutable, plpgsql
+
+-- function postrider.begin_generation(given_subject text, given_tenant text) returns bigint, volatile, plpgsql
+
+-- function postrider.cancel(delivery uuid, reason text) returns boolean, volatile, plpgsql, security definer, search_path=pg_catalog, pg_temp
+-- comment: Stops a delivery that waits or flies. False if there is none, or if it is settled. Audited.
+
+-- function postrider.canonical_json(value jsonb, depth integer) returns text, volatile, plpgsql
+
+-- function postrider.check_destination(url text, rules postrider.admission, OUT canonical text, OUT lane text) returns record, volatile, plpgsql
+
+-- function postrider.check_metadata(metadata jsonb) returns void, volatile, plpgsql
+
+-- function postrider.check_name(state text, code text, argument text, value text) returns void, volatile, plpgsql
+
+-- function postrider.check_payload(payload text, max_bytes bigint) returns void, volatile, plpgsql
+
+-- function postrider.claim_subject(given_tenant text, given_subject text, given_generation bigint, given_event uuid, given_type text, at timestamp with time zone) returns text, volatile, plpgsql
+
+-- function postrider.earlier_event(given_tenant text, given_key text, print bytea) returns uuid, volatile, plpgsql
+
+-- function postrider.enqueue(event_type text, payload json, destination_url text DEFAULT NULL::text, tenant text DEFAULT 'default'::text, idempotency_key text DEFAULT NULL::text, deliver_at timestamp with time zone DEFAULT NULL::timestamp with time zone, metadata jsonb DEFAULT '{}'::jsonb, topic text DEFAULT 'postrider'::text) returns uuid, volatile, plpgsql, security definer, search_path=pg_catalog, pg_temp
+-- comment: Enqueues an event in the current transaction and returns its id: to destination_url, or else to all endpoints of the tenant that want its type. The same idempotency key with the same content returns the first event's id.
+
+-- function postrider.enqueue(event_type text, payload jsonb, destination_url text DEFAULT NULL::text, tenant text DEFAULT 'default'::text, idempotency_key text DEFAULT NULL::text, deliver_at timestamp with time zone DEFAULT NULL::timestamp with time zone, metadata jsonb DEFAULT '{}'::jsonb, topic text DEFAULT 'postrider'::text) returns uuid, volatile, plpgsql, security definer, search_path=pg_catalog, pg_temp
+-- comment: Enqueues an event in the current transaction and returns its id: to destination_url, or else to all endpoints of the tenant that want its type. The same idempotency key with the same content returns the first event's id.
+
+-- function postrider.enqueue(event_type text, payload text, destination_url text DEFAULT NULL::text, tenant text DEFAULT 'default'::text, idempotency_key text DEFAULT NULL::text, deliver_at timestamp with time zone DEFAULT NULL::timestamp with time zone, metadata jsonb DEFAULT '{}'::jsonb, topic text DEFAULT 'postrider'::text) returns uuid, volatile, plpgsql, security definer, search_path=pg_catalog, pg_temp
+-- comment: Enqueues an event in the current transaction and returns its id: to destination_url, or else to all endpoints of the tenant that want its type. The same idempotency key with the same content returns the first event's id.
+
+-- function postrider.enqueue_once(subject text, event_type text, payload json, destination_url text DEFAULT NULL::text, tenant text DEFAULT 'default'::text, idempotency_key text DEFAULT NULL::text, deliver_at timestamp with time zone DEFAULT NULL::timestamp with time zone, metadata jsonb DEFAULT '{}'::jsonb, generation bigint DEFAULT NULL::bigint, topic text DEFAULT 'postrider'::text) returns uuid, volatile, plpgsql, security definer, search_path=pg_catalog, pg_temp
+-- comment: As enqueue, but only if nobody has claimed the subject in its current generation (or in the one that is given); null if somebody has. The claim and the event exist together or not at all.
+
+-- function postrider.enqueue_once(subject text, event_type text, payload jsonb, destination_url text DEFAULT NULL::text, tenant text DEFAULT 'default'::text, idempotency_key text DEFAULT NULL::text, deliver_at timestamp with time zone DEFAULT NULL::timestamp with time zone, metadata jsonb DEFAULT '{}'::jsonb, generation bigint DEFAULT NULL::bigint, topic text DEFAULT 'postrider'::text) returns uuid, volatile, plpgsql, security definer, search_path=pg_catalog, pg_temp
+-- comment: As enqueue, but only if nobody has claimed the subject in its current generation (or in the one that is given); null if somebody has. The claim and the event exist together or not at all.
+
+-- function postrider.enqueue_once(subject text, event_type text, payload text, destination_url text DEFAULT NULL::text, tenant text DEFAULT 'default'::text, idempotency_key text DEFAULT NULL::text, deliver_at timestamp with time zone DEFAULT NULL::timestamp with time zone, metadata jsonb DEFAULT '{}'::jsonb, generation bigint DEFAULT NULL::bigint, topic text DEFAULT 'postrider'::text) returns uuid, volatile, plpgsql, security definer, search_path=pg_catalog, pg_temp
+-- comment: As enqueue, but only if nobody has claimed the subject in its current generation (or in the one that is given); null if somebody has. The claim and the event exist together or not at all.
+
+-- function postrider.fingerprint(event_type text, payload bytea, destination text, deliver_at timestamp with time zone, topic text, metadata jsonb, subject text, generation bigint) returns bytea, volatile, plpgsql
+
+-- function postrider.first_id_at(at timestamp with time zone) returns uuid, immutable, sql
+
+-- function postrider.is_json(value text) returns boolean, immutable, plpgsql
+
+-- function postrider.is_listed(host text, patterns text[]) returns boolean, immutable, plpgsql
+
+-- function postrider.new_id() returns uuid, volatile, sql
+
+-- function postrider.once(subject text, tenant text DEFAULT 'default'::text) returns TABLE(generation bigint, event_id uuid, event_type text, claimed_at timestamp with time zone), stable, plpgsql, security definer, search_path=pg_catalog, pg_temp
+-- comment: How a subject stands: its generation, and which event has claimed it, if one has. No row if nobody has named it yet.
+
+-- function postrider.operator() returns text, stable, plpgsql
+
+-- function postrider.refuse(state text, code text, argument text, detail text, hint text) returns void, volatile, plpgsql
+
+-- function postrider.reset_once(subject text, tenant text DEFAULT 'default'::text) returns bigint, volatile, plpgsql, security definer, search_path=pg_catalog, pg_temp
+-- comment: Begins the next generation of a subject, in which it can be claimed again, and returns it. Audited.
+
+-- function postrider.retry(delivery uuid) returns boolean, volatile, plpgsql, security definer, search_path=pg_catalog, pg_temp
+-- comment: Makes a dead, cancelled or failed delivery due now. False if there is none, or if it is delivered, due or in flight. Audited.
+
+-- function postrider.shown(value text) returns text, immutable, plpgsql
+
+-- function postrider.wake(given_channel text) returns void, volatile, plpgsql
+
+-- function postrider.why_not_a_public_name(name text, rules postrider.admission) returns text, immutable, plpgsql
+
+-- function postrider.why_not_public(address inet) returns text, immutable, plpgsql
+
+-- procedure postrider.grant_to(IN role name, IN operate boolean DEFAULT false), volatile, plpgsql
+-- comment: Lets a role enqueue, claim and reset subjects; with operate also retry, cancel, and read the views. Only the owner of the schema can call it.
+
+-- procedure postrider.revoke_from(IN role name), volatile, plpgsql
+-- comment: Takes back what grant_to gave.
+
+create table postrider.admission (
+  only_row boolean not null default true,
+  max_payload_bytes bigint not null default 262144,
+  bare_destinations boolean not null default true,
+  require_https boolean not null default false,
+  allowed_hosts text[] not null default '{}'::text[],
+  allowed_networks inet[] not null default '{}'::inet[],
+  changed_at timestamp with time zone not null default clock_timestamp(),
+  constraint admission_pkey PRIMARY KEY (only_row),
+  constraint there_is_one_row CHECK (only_row)
+);
+-- comment: The rules by which the functions accept events. Written by processes that have rules of their own when they apply migrations.
 
 create table postrider.announcements (
   position bigint not null generated always as identity,
@@ -68,11 +155,11 @@ create table postrider.cancelled (
   constraint cancelled_pkey PRIMARY KEY (delivery_id)
 );
 
-create table postrider.dead_letters (
+create table postrider.dead (
   delivery_id uuid not null,
   reason text not null,
   died_at timestamp with time zone not null,
-  constraint dead_letters_pkey PRIMARY KEY (delivery_id),
+  constraint dead_pkey PRIMARY KEY (delivery_id),
   constraint reason_is_known CHECK ((reason = ANY (ARRAY['exhausted'::text, 'abandoned'::text])))
 );
 
@@ -238,6 +325,22 @@ create table postrider.scheduled (
 ) with (autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=20000, autovacuum_vacuum_cost_delay=0, autovacuum_vacuum_insert_scale_factor=0, autovacuum_vacuum_insert_threshold=100000, autovacuum_analyze_scale_factor=0, autovacuum_analyze_threshold=50000);
 CREATE INDEX scheduled_by_due_at ON postrider.scheduled USING btree (due_at);
 
+-- view postrider.dead_letters (
+  delivery_id uuid,
+  event_id uuid,
+  tenant text,
+  event_type text,
+  endpoint_id uuid,
+  destination_url text,
+  attempt_count integer,
+  reason text,
+  error_detail text,
+  last_attempted_at timestamp with time zone,
+  died_at timestamp with time zone,
+  created_at timestamp with time zone
+);
+-- comment: Deliveries that are given up. retry(delivery_id) begins a new round.
+
 -- view postrider.delivery_lines (
   id uuid,
   tenant text,
@@ -256,3 +359,20 @@ CREATE INDEX scheduled_by_due_at ON postrider.scheduled USING btree (due_at);
   lease_until timestamp with time zone,
   created_at timestamp with time zone
 );
+
+-- view postrider.overview (
+  pending bigint,
+  failed bigint,
+  delivered bigint,
+  dead bigint,
+  cancelled bigint,
+  due bigint,
+  in_flight bigint,
+  scheduled bigint,
+  oldest_due_age interval,
+  delivered_per_minute bigint,
+  failed_per_minute bigint,
+  dead_per_minute bigint,
+  counted_at timestamp with time zone
+);
+-- comment: What is where, of all tenants together, counted exactly: one row.

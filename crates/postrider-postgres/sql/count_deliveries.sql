@@ -1,12 +1,12 @@
 -- How many match, exactly. No index covers the status, since it changes: what is dead is counted through
--- `dead_letters`, what is unsettled through the places, and only the rest along the deliveries. The statement is planned
+-- `dead`, what is unsettled through the places, and only the rest along the deliveries. The statement is planned
 -- for its values, so that the branches that do not apply are not even part of the plan.
 select count(*) as matching
 from (
   select d.* from postrider.deliveries d
   where $2::text is null or $2::text in ('delivered', 'cancelled')
   union all
-  select d.* from postrider.dead_letters x join postrider.deliveries d on d.id = x.delivery_id
+  select d.* from postrider.dead x join postrider.deliveries d on d.id = x.delivery_id
   where $2::text = 'dead'
   union all
   select d.*

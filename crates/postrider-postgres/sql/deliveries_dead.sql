@@ -1,7 +1,7 @@
--- Dead letters that match, newest first: as deliveries.sql, but found through `dead_letters`, since no index covers the
+-- Dead letters that match, newest first: as deliveries.sql, but found through `dead`, since no index covers the
 -- status, which changes.
 select d.*
-from postrider.dead_letters x
+from postrider.dead x
 join postrider.delivery_lines d on d.id = x.delivery_id
 where ($1::text is null or d.tenant = $1)
   and d.status = $2

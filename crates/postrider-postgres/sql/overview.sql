@@ -24,7 +24,7 @@ with recursive unsettled as materialized (
          min(u.first_due) filter (where u.place = 'ready') as first_due
   from unsettled u
 ), settled as materialized (
-  select (select count(*) from postrider.dead_letters x
+  select (select count(*) from postrider.dead x
           where $2::text is null
              or $2 = (select d.tenant from postrider.deliveries d where d.id = x.delivery_id)) as dead,
          (select count(*) from postrider.cancelled x

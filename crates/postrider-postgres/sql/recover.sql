@@ -31,7 +31,7 @@ with clock as materialized (
   select n.lane, n.id from counted n where n.status <> 'dead' order by n.id
   returning delivery_id
 ), buried as (
-  insert into postrider.dead_letters (delivery_id, reason, died_at)
+  insert into postrider.dead (delivery_id, reason, died_at)
   select n.id, 'abandoned', c.at from counted n, clock c where n.status = 'dead'
 ), announced as (
   insert into postrider.announcements (fact, delivery_id, event_id, endpoint_id, attempt_count, at)

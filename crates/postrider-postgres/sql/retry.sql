@@ -8,7 +8,7 @@ with clock as materialized (
 ), wanted as materialized (
   select w.id from unnest($2::uuid[]) as w (id) order by w.id
 ), dug_up as (
-  delete from postrider.dead_letters x using wanted w where x.delivery_id = w.id
+  delete from postrider.dead x using wanted w where x.delivery_id = w.id
   returning x.delivery_id as id
 ), unscheduled as (
   delete from postrider.scheduled s

@@ -3,7 +3,7 @@
 -- statement is planned for its values.
 select d.id
 from (
-  select d.* from postrider.dead_letters x join postrider.deliveries d on d.id = x.delivery_id
+  select d.* from postrider.dead x join postrider.deliveries d on d.id = x.delivery_id
   where coalesce($2::text, 'dead') = 'dead'
   union all
   select d.* from postrider.scheduled s join postrider.deliveries d on d.id = s.delivery_id

@@ -51,7 +51,7 @@ with clock as materialized (
   insert into postrider.scheduled (due_at, delivery_id, lane)
   select m.next_attempt_at, m.id, m.lane from moved m where m.status = 'failed'
 ), buried as (
-  insert into postrider.dead_letters (delivery_id, reason, died_at)
+  insert into postrider.dead (delivery_id, reason, died_at)
   select m.id, 'exhausted', m.at from moved m where m.status = 'dead'
 ), judged as materialized (
   select distinct on (m.endpoint_id) m.endpoint_id, m.at,

@@ -73,6 +73,8 @@ use crate::wake::Wake;
 pub struct PostgresStore {
     shared: Arc<Shared>,
     admission: Arc<Admission>,
+    /// Whether the rules are those of whoever made this store, and not merely what holds where nobody has said anything.
+    is_admission_given: bool,
     keyring: Arc<Keyring>,
 }
 
@@ -141,13 +143,14 @@ impl PostgresStore {
             frozen_clock: RwLock::new(None),
             is_schema_known: AtomicBool::new(false),
         };
-        Self { shared: Arc::new(shared), admission: Arc::default(), keyring: Arc::default() }
+        Self { shared: Arc::new(shared), admission: Arc::default(), is_admission_given: false, keyring: Arc::default() }
     }
 
     /// The same store, which admits events by these rules.
     #[must_use]
     pub fn with_admission(mut self, admission: Admission) -> Self {
         self.admission = Arc::new(admission);
+        self.is_admission_given = true;
         self
     }
 
@@ -160,8 +163,14 @@ impl PostgresStore {
     }
 
     /// Applies the migrations that are missing, and names them. Safe to call from any number of processes at once.
+    ///
+    /// A store that was given rules of admission also leaves them in the database, for those who enqueue by the SQL functions.
     pub async fn migrate(&self) -> Result<Vec<String>> {
-        migrate::migrate(self.pool()).await
+        let applied = migrate::migrate(self.pool()).await?;
+        if self.is_admission_given {
+            migrate::publish_admission(self.pool(), &self.admission).await?;
+        }
+        Ok(applied)
     }
 
     /// The migrations that are missing.

@@ -5,7 +5,7 @@
 //! kept with a checksum. A migration whose text differs from what was applied, or one that this program does not know,
 //! means that program and database do not belong together; nothing is touched then.
 
-use postrider::{StoreError, StoreErrorCode};
+use postrider::{Admission, StoreError, StoreErrorCode};
 use sha2::{Digest, Sha256};
 use sqlx::{PgConnection, PgPool};
 
@@ -22,6 +22,9 @@ pub(crate) struct Migration {
 pub(crate) const MIGRATIONS: &[Migration] = &[
     Migration { version: 1, name: "places", sql: include_str!("../migrations/0001_places.sql") },
     Migration { version: 2, name: "server", sql: include_str!("../migrations/0002_server.sql") },
+    Migration { version: 3, name: "admission", sql: include_str!("../migrations/0003_admission.sql") },
+    Migration { version: 4, name: "functions", sql: include_str!("../migrations/0004_functions.sql") },
+    Migration { version: 5, name: "views", sql: include_str!("../migrations/0005_views.sql") },
 ];
 
 impl Migration {
@@ -60,6 +63,21 @@ pub(crate) async fn migrate(pool: &PgPool) -> Result<Vec<String>> {
     }
     transaction.commit().await.map_err(failed())?;
     Ok(pending.iter().map(Migration::label).collect())
+}
+
+/// Leaves the rules of admission where the SQL functions find them.
+pub(crate) async fn publish_admission(pool: &PgPool, admission: &Admission) -> Result<()> {
+    let destinations = &admission.destinations;
+    sqlx::query(include_str!("../sql/publish_admission.sql"))
+        .bind(i64::try_from(admission.max_payload_bytes).unwrap_or(i64::MAX))
+        .bind(admission.bare_destinations)
+        .bind(destinations.requires_https())
+        .bind(destinations.allowed_hosts().iter().map(ToString::to_string).collect::<Vec<_>>())
+        .bind(destinations.allowed_networks().iter().map(ToString::to_string).collect::<Vec<_>>())
+        .execute(pool)
+        .await
+        .map_err(store_error("writing the rules of admission"))?;
+    Ok(())
 }
 
 pub(crate) async fn pending(pool: &PgPool) -> Result<Vec<String>> {

@@ -14,7 +14,11 @@ async fn eight_stores_that_start_at_once_migrate_once() {
         starts.spawn(async move { PostgresStore::connect(&url).await.unwrap().migrate().await.unwrap() });
     }
     let applied: Vec<String> = starts.join_all().await.into_iter().flatten().collect();
-    assert_eq!(applied, ["0001_places", "0002_server"], "one of them applied it, the others found it applied");
+    assert_eq!(
+        applied,
+        ["0001_places", "0002_server", "0003_admission", "0004_functions", "0005_views"],
+        "one of them applied it, the others found it applied"
+    );
     assert_eq!(database.store().pending_migrations().await.unwrap(), Vec::<String>::new());
     database.store().check_schema().await.unwrap();
 }
@@ -23,7 +27,10 @@ async fn eight_stores_that_start_at_once_migrate_once() {
 async fn an_empty_database_is_told_apart_from_a_migrated_one() {
     let database = TestDatabase::create_empty().await;
     let store = database.store();
-    assert_eq!(store.pending_migrations().await.unwrap(), ["0001_places", "0002_server"]);
+    assert_eq!(
+        store.pending_migrations().await.unwrap(),
+        ["0001_places", "0002_server", "0003_admission", "0004_functions", "0005_views"]
+    );
     let error = store.check_schema().await.unwrap_err();
     assert_eq!(error.code, StoreErrorCode::Schema);
     assert!(error.message.contains("0001_places") && error.message.contains("postrider migrate"), "{error}");

@@ -60,7 +60,7 @@ impl Subject for PostgresSubject {
             ready: self.delivery_ids("ready").await,
             scheduled: self.delivery_ids("scheduled").await,
             leases: self.delivery_ids("leases").await,
-            dead_letters: self.delivery_ids("dead_letters").await,
+            dead_letters: self.delivery_ids("dead").await,
             attempts: self.delivery_ids("attempts").await.into_iter().fold(BTreeMap::new(), |mut counts, id| {
                 *counts.entry(id).or_default() += 1;
                 counts
