@@ -48,17 +48,15 @@ async fn story(database_url: &str) -> Result<(), Failure> {
     let receiver = Receiver { secret: secret.clone(), told };
     let receiver_url = listen(Router::new().route("/", post(receive)).with_state(receiver)).await?;
 
-    let start = async |runtime: &'static str, variables: &[(&str, &str)]| {
-        Runtime::start(runtime, database_url, variables).await
-    };
+    let start = |runtime, variables: &[(&str, &str)]| Runtime::start(runtime, database_url, variables);
     let destinations = [(config::ALLOWED_HOSTS, "127.0.0.1"), (config::ALLOWED_NETWORKS, "127.0.0.0/8")];
-    let mut server = start("server", &[destinations[0], destinations[1], (config::LISTEN, "127.0.0.1:0")]).await?;
+    let mut server = start("server", &[destinations[0], destinations[1], (config::LISTEN, "127.0.0.1:0")])?;
     let chain =
         [(config::RPC_URL, &*node_url), (config::RECONCILE_INTERVAL, "200ms"), (config::MIN_CONFIRMATIONS, "3")];
-    let _reconciler = start("reconciler", &chain).await?;
+    let _reconciler = start("reconciler", &chain)?;
     let secret = secret.reveal();
     let signed = [destinations[0], destinations[1], (config::HMAC_SECRET, secret.as_str())];
-    let _dispatcher = start("webhook-dispatcher", &signed).await?;
+    let _dispatcher = start("webhook-dispatcher", &signed)?;
     let api = server.url().await?;
 
     let paid = create(&api, &receiver_url, "1h").await?;
@@ -105,7 +103,7 @@ struct Runtime {
 }
 
 impl Runtime {
-    async fn start(runtime: &'static str, database_url: &str, variables: &[(&str, &str)]) -> Result<Self, Failure> {
+    fn start(runtime: &'static str, database_url: &str, variables: &[(&str, &str)]) -> Result<Self, Failure> {
         let failed = |error| Failure::Io(format!("cannot start the {runtime}"), error);
         let mut child = Command::new(std::env::current_exe().map_err(failed)?)
             .arg(runtime)

@@ -10,6 +10,12 @@ use crate::support::{AMOUNT, Anvil, PATIENCE, World, bodies};
 
 const URL: &str = "https://hooks.example.com/";
 
+/// Locks on the events of this database, and those among them that are waited for.
+const LOCKED: &str = "pg_locks l join pg_database d on d.oid = l.database and d.datname = current_database() \
+                      where l.relation = 'postrider.events'::regclass";
+const WAITING: &str = "pg_locks l join pg_database d on d.oid = l.database and d.datname = current_database() \
+                       where l.relation = 'postrider.events'::regclass and not l.granted";
+
 #[tokio::test]
 async fn doc_002_replicas_of_a_reconciler_tell_each_transition_exactly_once() {
     let (world, anvil) = (World::new().await, Anvil::start().await);
@@ -53,24 +59,33 @@ async fn doc_002_replicas_of_a_reconciler_tell_each_transition_exactly_once() {
 #[tokio::test]
 async fn a_reconciler_that_is_killed_while_it_looks_is_replaced_after_its_lease() {
     let (world, anvil) = (World::new().await, Anvil::start().await);
-    let request = world.request(Some(URL)).await;
-    anvil.pay(&request.address, AMOUNT).await;
+    let held = world.request(Some(URL)).await;
+    anvil.pay(&held.address, AMOUNT).await;
     let silent = Receiver::start(|_, _| Answer::never()).await;
     let url = silent.url();
-    let mut first = world.start("reconciler", &[("PAYMENTS_RPC_URL", &url), ("PAYMENTS_WORKER_ID", "first")]);
+    let patient = [
+        ("PAYMENTS_RPC_URL", url.as_str()),
+        ("PAYMENTS_RPC_TIMEOUT", "60s"),
+        ("PAYMENTS_RECONCILE_LEASE", "121s"),
+        ("PAYMENTS_WORKER_ID", "first"),
+    ];
+    let mut first = world.start("reconciler", &patient);
     silent.wait_for(1, PATIENCE).await;
-    assert_eq!(world.count("payments.requests where lease_owner = 'first'").await, 1);
     first.kill_9().await;
+    assert_eq!(world.count("payments.requests where lease_owner = 'first'").await, 1, "a crash leaves its lease");
 
-    let _second = world.reconciler(&anvil, &[("PAYMENTS_WORKER_ID", "second")]);
-    world.becomes(request.id, "detected").await;
-    assert_eq!(world.told(request.id).await.len(), 1);
-    let waited: bool =
-        sqlx::query_scalar("select updated_at >= created_at + interval '5 seconds' from payments.requests")
-            .fetch_one(&world.pool())
-            .await
-            .unwrap();
-    assert!(waited, "not before the lease was over");
+    let _second = world.reconciler(&anvil, &[]);
+    let later = world.request(Some(URL)).await;
+    anvil.pay(&later.address, AMOUNT).await;
+    world.becomes(later.id, "detected").await;
+    assert_eq!(world.status(held.id).await, "pending", "not before the lease is over");
+    // As if two minutes had passed.
+    sqlx::query("update payments.requests set lease_until = clock_timestamp() where lease_owner = 'first'")
+        .execute(&world.pool())
+        .await
+        .unwrap();
+    world.becomes(held.id, "detected").await;
+    assert_eq!(world.told(held.id).await.len(), 1);
 }
 
 #[tokio::test]
@@ -83,11 +98,11 @@ async fn a_reconciler_that_is_killed_between_transition_and_outbox_leaves_neithe
     let mut lock = pool.begin().await.unwrap();
     sqlx::query("lock table postrider.events in exclusive mode").execute(&mut *lock).await.unwrap();
     let mut first = world.reconciler(&anvil, &[]);
-    world.eventually_counts("pg_locks where relation = 'postrider.events'::regclass and not granted", 1).await;
+    world.eventually_counts(WAITING, 1).await;
     first.kill_9().await;
     lock.rollback().await.unwrap();
     // The server notices that its client is gone, and rolls back.
-    world.eventually_counts("pg_locks where relation = 'postrider.events'::regclass", 0).await;
+    world.eventually_counts(LOCKED, 0).await;
     assert_eq!(world.status(request.id).await, "pending");
     assert!(world.told(request.id).await.is_empty());
 
@@ -143,10 +158,10 @@ async fn doc_002_flow_3_dispatchers_do_not_claim_the_same_row() {
     }
     let _reconciler = world.reconciler(&anvil, &[]);
     world.eventually_counts("postrider.deliveries", 20).await;
-    let _dispatchers: Vec<_> = (0..3).map(|_| world.start("webhook-dispatcher", &[])).collect();
+    let dispatchers: Vec<_> = (0..3).map(|_| world.start("webhook-dispatcher", &[])).collect();
     receiver.wait_for(20, PATIENCE).await;
     eventually("all three to have started", PATIENCE, async || {
-        _dispatchers.iter().all(|dispatcher| !dispatcher.lines_with(&["dispatching"]).is_empty()).then_some(())
+        dispatchers.iter().all(|dispatcher| !dispatcher.lines_with(&["dispatching"]).is_empty()).then_some(())
     })
     .await;
     gate.open();

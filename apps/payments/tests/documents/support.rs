@@ -308,10 +308,6 @@ impl Anvil {
         anvil
     }
 
-    pub(crate) fn port(&self) -> u16 {
-        self.url.rsplit(':').next().unwrap().parse().unwrap()
-    }
-
     pub(crate) async fn kill(mut self) {
         self.process.kill_9().await;
     }
