@@ -1,5 +1,7 @@
 //! `rollouts server` takes requests; `rollouts replica` runs tasks and delivers notifications. Run several of each.
 
+mod demo;
+
 use std::future::Future;
 use std::io::IsTerminal as _;
 use std::net::SocketAddr;
@@ -56,6 +58,12 @@ enum Runtime {
         #[command(flatten)]
         replica: ReplicaArguments,
     },
+    /// Show it: three replicas, a receiver, and a plan that fails twice before it succeeds
+    Demo {
+        /// An empty database
+        #[arg(long, env = "POSTRIDER_TEST_POSTGRES", hide_env_values = true, value_name = "URL")]
+        database: String,
+    },
 }
 
 #[derive(Debug, Args)]
@@ -95,6 +103,12 @@ async fn main() -> Result<(), Failure> {
             let settings = settings(replica)?;
             let rollouts = common.open().await?;
             replica::run(rollouts, settings, shutdown).await?;
+        }
+        Runtime::Demo { database } => {
+            tokio::select! {
+                shown = demo::run(&database) => shown?,
+                () = shutdown => {}
+            }
         }
     }
     Ok(())

@@ -106,6 +106,11 @@ impl Status {
         }
     }
 
+    /// Whether a run of it waits or is under way.
+    pub fn is_open(self) -> bool {
+        matches!(self, Self::Pending | Self::Running)
+    }
+
     /// Whether a plan may be complete with such a task.
     pub fn is_settled(self) -> bool {
         matches!(self, Self::Done | Self::Skipped)

@@ -72,9 +72,9 @@ async fn doc_004_scenario_4_of_replicas_that_see_failures_at_the_same_moment_one
 async fn doc_004_what_still_runs_when_others_are_retried_is_part_of_the_new_run() {
     let world = World::new().await;
     let _replicas: [Process; 3] = world.replicas(&[]);
-    let slow = taking(fails(), "2s");
+    let slow = taking(fails(), "5s");
     let failing = world.create(&[("quick", fails_times(1)), ("slow", slow)]).await;
-    let completing = world.create(&[("quick", fails_times(1)), ("slow", taking(succeeds(), "2s"))]).await;
+    let completing = world.create(&[("quick", fails_times(1)), ("slow", taking(succeeds(), "5s"))]).await;
     for plan in [failing, completing] {
         world.run_all(plan).await;
     }
