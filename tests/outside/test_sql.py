@@ -1,0 +1,218 @@
+"""Events enqueued by SQL from psql, Python and JavaScript, each in the caller's own transaction, by a role that may nothing else."""
+
+import base64
+import concurrent.futures
+import json
+import os
+import pathlib
+import re
+import secrets
+import subprocess
+import sys
+import uuid
+
+import psycopg
+import psycopg.conninfo
+import pytest
+from conftest import BINARY, HERE, eventually
+
+sys.path.insert(0, str(HERE / "sql"))
+from shop import Shop  # noqa: E402
+
+DOCUMENT = HERE / "../../docs/sql.md"
+
+
+class Database:
+    """A migrated database with a table of the application's own, and a role for the application."""
+
+    def __init__(self, server):
+        self.server = server
+        self.name = f"postrider_outside_{uuid.uuid4().hex}"
+        self.role = f"{self.name}_app"
+        with psycopg.connect(server, autocommit=True) as connection:
+            connection.execute(f"create database {self.name}")
+            connection.execute(f"create role {self.role} login")
+        parts = psycopg.conninfo.conninfo_to_dict(server)
+        place = f"{parts.get('host', '127.0.0.1')}:{parts.get('port', 5432)}/{self.name}"
+        password = f":{parts['password']}" if parts.get("password") else ""
+        self.owner = f"postgres://{parts['user']}{password}@{place}"
+        self.app = f"postgres://{self.role}@{place}"
+        subprocess.run([BINARY, "migrate", "--database", self.owner], check=True, capture_output=True)
+        self.run("create table orders (number integer primary key)")
+        self.run(f"grant select, insert on orders to {self.role}")
+        self.run(f"call postrider.grant_to('{self.role}')")
+
+    def run(self, statement, *arguments):
+        with psycopg.connect(self.owner) as connection:
+            cursor = connection.execute(statement, arguments)
+            return cursor.fetchall() if cursor.description else None
+
+    def counts(self):
+        return self.run("select (select count(*) from orders), (select count(*) from postrider.events)")[0]
+
+    def payload(self, event):
+        return bytes(self.run("select payload from postrider.events where id = %s", event)[0][0]).decode()
+
+    def drop(self):
+        with psycopg.connect(self.server, autocommit=True) as connection:
+            connection.execute(f"drop database {self.name} with (force)")
+            connection.execute(f"drop role {self.role}")
+
+
+@pytest.fixture
+def database():
+    made = Database(os.environ["POSTRIDER_TEST_POSTGRES"])
+    yield made
+    made.drop()
+
+
+def psql(url, script):
+    command = ["psql", "--no-psqlrc", "--quiet", "--tuples-only", "--no-align", "-v", "VERBOSITY=verbose", "-v", "ON_ERROR_STOP=1", url]
+    return subprocess.run(command, input=script, capture_output=True, text=True, timeout=60)
+
+
+def node(database, orders):
+    lines = "".join(json.dumps(order) + "\n" for order in orders)
+    environment = {**os.environ, "SHOP_DATABASE": database.app}
+    done = subprocess.run(["node", "sql/shop.js"], input=lines, capture_output=True, text=True, timeout=60, cwd=HERE, env=environment)
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+ODD = '{"z":1,"a" : [1.0, 1e400, -0],"a":"\\u00e9\\ud83d\\ude00","s":"\\/", "\u00e9": "\U0001f600"}'
+
+
+def test_psql_commits_and_rolls_back(database):
+    done = psql(
+        database.app,
+        f"begin; insert into orders values (1); select postrider.enqueue('order.placed', $x${ODD}$x$); commit;\n"
+        "begin; insert into orders values (2); select postrider.enqueue('order.placed', '{}'); rollback;\n",
+    )
+    assert done.returncode == 0, done.stderr
+    first, second = done.stdout.split()
+    assert database.counts() == (1, 1)
+    assert database.payload(first) == ODD
+    assert not database.run("select from postrider.events where id = %s", second)
+
+
+def test_psql_shows_state_message_and_hint(database):
+    done = psql(database.app, "begin; insert into orders values (1); select postrider.enqueue('order placed', '{}'); commit;")
+    assert done.returncode == 3
+    assert "ERROR:  PR001: event_type_invalid: `order placed`" in done.stderr
+    assert "HINT:  use letters" in done.stderr
+    assert database.counts() == (0, 0)
+    done = psql(database.app, "select * from postrider.events")
+    assert "ERROR:  42501: permission denied for table events" in done.stderr
+
+
+def test_a_claim_race_from_psql_has_one_winner(database):
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        script = "select coalesce(postrider.enqueue_once('plan/1', 'plan.done', '{}')::text, 'lost');"
+        shown = [done.stdout.strip() for done in pool.map(lambda _: psql(database.app, script), range(24))]
+    assert shown.count("lost") == 23, shown
+    assert psql(database.app, "select postrider.reset_once('plan/1');").stdout.strip() == "2"
+    assert psql(database.app, script).stdout.strip() != "lost"
+
+
+def test_python_commits_and_rolls_back(database):
+    shop = Shop(database.app)
+    event = shop.place_order(1)
+    assert json.loads(database.payload(event)) == {"order": 1}
+    with pytest.raises(RuntimeError):
+        shop.place_order(2, fail=True)
+    assert database.counts() == (1, 1)
+    assert database.payload(shop.place_order(3, payload=ODD)) == ODD, "a text is taken as it is"
+
+
+def test_python_sees_state_code_and_hint(database):
+    shop = Shop(database.app)
+    shop.place_order(1)
+    with pytest.raises(psycopg.DatabaseError) as refused:
+        shop.place_order(2, payload="{'order': 2}")
+    diagnosis = refused.value.diag
+    assert refused.value.sqlstate == "PR012"
+    assert (diagnosis.constraint_name, diagnosis.column_name) == ("payload_not_json", "payload")
+    assert diagnosis.message_hint and "order" not in diagnosis.message_primary
+    with pytest.raises(psycopg.DatabaseError) as refused:
+        shop.place_order(2, url="http://169.254.169.254/latest")
+    assert refused.value.sqlstate == "PR021"
+    assert refused.value.diag.constraint_name == "destination_metadata_address"
+    assert database.counts() == (1, 1), "nothing of the order was written"
+
+
+def test_python_claims_once(database):
+    shop = Shop(database.app)
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        assert sorted(pool.map(shop.close_plan, ["plan/1"] * 24)) == [False] * 23 + [True]
+
+
+def test_javascript_commits_rolls_back_and_sees_errors(database):
+    placed, declined, refused, repeated = node(
+        database,
+        [
+            {"number": 1, "payload": ODD},
+            {"number": 2, "payload": "{}", "fail": True},
+            {"number": 3, "payload": "{", "url": "https://hooks.example.com/"},
+            {"number": 1, "payload": "{}"},
+        ],
+    )
+    assert database.payload(placed["event"]) == ODD
+    assert database.run("select metadata from postrider.events") == [({"order": 1},)]
+    assert declined["message"] == "the card was declined"
+    assert (refused["code"], refused["constraint"], refused["column"]) == ("PR012", "payload_not_json", "payload")
+    assert refused["hint"]
+    assert repeated["code"] == "23505", "the application's own errors are its own"
+    assert database.counts() == (1, 1)
+
+
+def test_what_was_committed_arrives_and_what_was_rolled_back_does_not(database, serve, receive):
+    key = base64.b64encode(secrets.token_bytes(32)).decode()
+    serve("--dev", "--database", database.owner, POSTRIDER_SECRET_KEY=key)
+    secret = "whsec_" + base64.b64encode(b"a secret of sixteen bytes and more").decode()
+    receiver = receive([sys.executable, "receiver.py"], WEBHOOK_SECRET=secret)
+    shop = Shop(database.app)
+    with pytest.raises(RuntimeError):
+        shop.place_order(1, url=receiver.url, fail=True)
+    shop.place_order(2, url=receiver.url, payload=ODD)
+    got = receiver.next()
+    assert (got["verified"], got["body"]) == (True, ODD), "the server's rules let the functions name its networks"
+    node(database, [{"number": 3, "payload": "[3]", "url": receiver.url}])
+    assert receiver.next()["body"] == "[3]"
+    delivered = "select delivered from postrider.overview"
+    eventually("both are delivered", lambda: database.run(delivered) == [(2,)])
+
+
+def test_the_snippets_of_the_documentation_run(database):
+    blocks = re.findall(r"^```(\w+)\n(.*?)^```$", pathlib.Path(DOCUMENT).read_text(), re.MULTILINE | re.DOTALL)
+    by_language = {}
+    for language, text in blocks:
+        by_language.setdefault(language, []).append(text)
+    # Roles belong to the server, so each run has its own.
+    script = "".join(by_language["sql"]).replace("shop_", f"{database.name[-40:]}_")
+    roles = re.findall(r"create role (\w+)", script)
+    try:
+        done = psql(database.owner, script)
+        assert done.returncode == 0, done.stderr
+        assert database.run("select type, count(*) from postrider.events group by 1 order by 1") == [("invoice.paid", 2), ("plan.done", 1)]
+        for role in roles:
+            granted = "select has_function_privilege(%s, 'postrider.retry(uuid)', 'execute')"
+            assert database.run(granted, role) == [(role.endswith("_operator"),)]
+
+        scope = {}
+        exec(by_language["python"][0], scope)  # noqa: S102
+        with psycopg.connect(database.owner) as connection:
+            scope["pay"](connection, 42)
+        script = by_language["js"][0] + (
+            'const { Client } = require("pg");\n'
+            "const client = new Client({ connectionString: process.env.SHOP_DATABASE });\n"
+            "client.connect().then(() => pay(client, 43)).then(() => client.end());\n"
+        )
+        environment = {**os.environ, "SHOP_DATABASE": database.owner}
+        done = subprocess.run(["node", "-e", script], capture_output=True, text=True, timeout=60, env=environment)
+        assert done.returncode == 0, done.stderr
+        keys = "select key from postrider.idempotency_keys order by 1"
+        assert database.run(keys) == [("in_42/paid",), ("in_42/paid",), ("in_43/paid",)]
+    finally:
+        for role in roles:
+            database.run(f"drop owned by {role}")
+            database.run(f"drop role {role}")
