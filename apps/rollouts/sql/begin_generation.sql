@@ -1,5 +1,2 @@
--- A plan's next generation. Runs that are still open are part of it: how they end is news again.
-with plan as (
-  update rollouts.plans set generation = $2 where id = $1
-)
-update rollouts.task_runs set generation = $2 where plan_id = $1 and status in ('pending', 'running')
+-- Runs that are still open know of no generation: how they end is told in the one that is current then.
+update rollouts.plans set generation = $2 where id = $1

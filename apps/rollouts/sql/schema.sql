@@ -24,7 +24,6 @@ create table if not exists rollouts.task_runs (
   task text not null,
   -- The first run of a task is attempt 0.
   attempt integer not null,
-  generation bigint not null,
   status text not null default 'pending',
   owner text,
   token uuid,

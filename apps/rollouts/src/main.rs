@@ -5,6 +5,7 @@ mod demo;
 use std::future::Future;
 use std::io::IsTerminal as _;
 use std::net::SocketAddr;
+use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
@@ -81,16 +82,26 @@ struct ReplicaArguments {
     #[arg(long, default_value = "200ms", value_parser = duration::parse)]
     poll_interval: Duration,
     /// How many tasks to run at once
-    #[arg(long, default_value_t = 4)]
-    max_running: usize,
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    max_running: u16,
 }
 
 #[tokio::main]
-async fn main() -> Result<(), Failure> {
+async fn main() -> ExitCode {
     let Arguments { runtime } = Arguments::parse();
     let filter = EnvFilter::try_from_env("ROLLOUTS_LOG").unwrap_or_else(|_| EnvFilter::new("info,sqlx=warn"));
     let is_terminal = std::io::stderr().is_terminal();
     tracing_subscriber::fmt().with_env_filter(filter).with_ansi(is_terminal).with_writer(std::io::stderr).init();
+    match run(runtime).await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            tracing::error!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run(runtime: Runtime) -> Result<(), Failure> {
     let shutdown = shutdown()?;
     match runtime {
         Runtime::Server { common, listen } => {
@@ -120,7 +131,7 @@ fn settings(arguments: ReplicaArguments) -> Result<replica::Settings, Failure> {
         worker: WorkerId::random(),
         lease: LeaseTerm::new(arguments.lease)?,
         poll_interval: arguments.poll_interval,
-        max_running: arguments.max_running,
+        max_running: arguments.max_running.into(),
         signing_secret: secret.map(|text| Secret::parse(&text)).transpose()?,
     })
 }

@@ -48,14 +48,9 @@ pub async fn run(
     shutdown: impl Future<Output = ()> + Send,
 ) -> Result<(), ReplicaError> {
     let dispatcher = dispatcher(&rollouts, &settings)?;
-    tracing::info!(worker_id = %settings.worker, dispatches = dispatcher.is_some(), "replica started");
+    tracing::info!(worker_id = %settings.worker, dispatches = settings.signing_secret.is_some(), "replica started");
     let (stop, stopping) = watch::channel(false);
-    let dispatching = async {
-        match dispatcher {
-            Some(dispatcher) => dispatcher.run(told(stopping.clone())).await.map(|_| ()),
-            None => Ok(()),
-        }
-    };
+    let dispatching = dispatcher.run(told(stopping.clone()));
     let running = async {
         run_tasks(&rollouts, &settings, told(stopping.clone())).await;
         Ok(())
@@ -76,16 +71,15 @@ async fn told(mut stopping: watch::Receiver<bool>) {
     let _ = stopping.wait_for(|stop| *stop).await;
 }
 
-fn dispatcher(rollouts: &Rollouts, settings: &Settings) -> Result<Option<Dispatcher>, InvalidDispatcher> {
-    let Some(secret) = &settings.signing_secret else { return Ok(None) };
-    let dispatcher = Dispatcher::builder(Arc::new(rollouts.store().clone()))
+fn dispatcher(rollouts: &Rollouts, settings: &Settings) -> Result<Dispatcher, InvalidDispatcher> {
+    Dispatcher::builder(Arc::new(rollouts.store().clone()))
         .worker_id(settings.worker.clone())
         .lease(settings.lease.lease())
         .poll_interval(settings.poll_interval)
-        .signing_secrets(vec![secret.clone()])
+        .enabled(settings.signing_secret.is_some())
+        .signing_secrets(settings.signing_secret.iter().cloned().collect())
         .destinations(rollouts.destinations().clone())
-        .build()?;
-    Ok(Some(dispatcher))
+        .build()
 }
 
 async fn run_tasks(rollouts: &Rollouts, settings: &Settings, shutdown: impl Future<Output = ()>) {

@@ -102,7 +102,6 @@ impl Rollouts {
         self.begin_generation(&mut transaction, &mut plan, "BatchRunTasks").await?;
         sqlx::query(include_str!("../sql/start_runs.sql"))
             .bind(plan_id)
-            .bind(plan.generation.cast_signed())
             .bind(&chosen)
             .execute(&mut *transaction)
             .await?;
