@@ -20,13 +20,11 @@ async fn doc_004_a_replica_killed_between_claim_and_send_leaves_its_notification
     let plan = world.create(&[("a", fails()), ("b", fails()), ("c", fails())]).await;
     world.run_all(plan).await;
     world.settled(plan).await;
-    let mut won = None;
-    for (place, replica) in replicas.iter().enumerate() {
-        if replica.log().contains("PIPELINE_FAILED will be told") {
-            assert_eq!(won.replace(place), None, "one replica has won the claim");
-        }
-    }
-    replicas.remove(won.expect("one replica has won the claim")).kill();
+    let winner = eventually("a replica says that it won the claim", PATIENCE, async || {
+        replicas.iter().position(|replica| replica.log().contains("PIPELINE_FAILED will be told"))
+    })
+    .await;
+    replicas.remove(winner).kill();
     let events = world.events(plan).await;
     assert_eq!(events.len(), 1);
     assert_eq!(events[0].deliveries[0].status, DeliveryStatus::Pending);
