@@ -102,10 +102,11 @@ async fn settle_everything(store: Arc<dyn Store>, name: String) -> Vec<DeliveryI
 pub async fn a_follower_misses_nothing_while_eight_tasks_settle(t: &Trial) {
     t.backlog("a", 400).await;
     let done = Arc::new(AtomicBool::new(false));
+    // Before anybody settles, so that everything is after it.
+    let mut place = t.other.announcements_end().await.unwrap();
     let follower = {
         let (store, done) = (Arc::clone(&t.other), Arc::clone(&done));
         tokio::spawn(async move {
-            let mut place = store.announcements_end().await.unwrap();
             let mut seen = Vec::new();
             loop {
                 let finished = done.load(Ordering::SeqCst);
