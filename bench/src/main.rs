@@ -1,162 +1,217 @@
-//! `postrider-bench`: how much of the raw limit is left once every delivery is leased, settled and recorded.
+//! `bench`: where Postrider stands, as ratios.
 //!
-//! The raw limit is the same HTTP client posting the same bytes to the same sink, with no store. Both are measured in one
-//! run, because absolute numbers say more about the machine than about us.
+//! Every figure that must reach something is a ratio within one run: to the raw limit (the same HTTP client posting the
+//! same bytes to the same sink, with no store), or to the same work with one thing left out. Absolute numbers say more about
+//! a machine than about us.
 #![allow(clippy::print_stdout, reason = "a benchmark prints its figures")]
 
+mod cost;
+mod lab;
+mod load;
+mod plot;
+mod raw;
+mod report;
+mod scenarios;
 mod sink;
+mod tls;
+mod usage;
 
 use std::error::Error;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
 
-use bytes::Bytes;
 use clap::{Parser, Subcommand};
-use http::HeaderMap;
-use postrider::{
-    Admission, DeliveryFilter, DeliveryStatus, DestinationPolicy, Dispatcher, NewEvent, Post, Secret, Store, Transport,
-    TransportConfig,
-};
-use postrider_postgres::PostgresStore;
-use postrider_sqlite::SqliteStore;
-use sink::Sink;
+use tokio::signal::unix::{SignalKind, signal};
 
-#[derive(Parser)]
-#[command(about = "Measures Postrider as ratios against the limit of the same client on the same machine")]
-struct Arguments {
-    #[command(subcommand)]
-    command: What,
-}
-
-#[derive(Subcommand)]
-enum What {
-    /// Drain a backlog, and compare with the raw limit.
-    Drain {
-        /// `postgres://…` (an empty database), or `sqlite` for a temporary file.
-        #[arg(long, default_value = "sqlite")]
-        database: String,
-        /// How many deliveries.
-        #[arg(long, default_value_t = 50_000)]
-        events: usize,
-        /// Over how many destinations.
-        #[arg(long, default_value_t = 16)]
-        lanes: usize,
-    },
-    /// The receiver; started by the others.
-    #[command(hide = true)]
-    Sink,
-}
+use crate::lab::Kind;
+use crate::report::Report;
+use crate::scenarios::growth::Sizes;
 
 type Failure = Box<dyn Error + Send + Sync>;
 
-fn main() -> Result<(), Failure> {
-    match Arguments::parse().command {
-        What::Sink => Ok(sink::serve()?),
-        What::Drain { database, events, lanes } => {
-            tokio::runtime::Runtime::new()?.block_on(drain(&database, events, lanes))
-        }
+#[derive(Parser)]
+#[command(about = "Measures Postrider as ratios against the limit of the same machine in the same run")]
+struct Arguments {
+    #[command(subcommand)]
+    scenario: Scenario,
+    /// On one store only.
+    #[arg(long, global = true)]
+    store: Option<Kind>,
+    /// A tenth of the work, to see that everything runs.
+    #[arg(long, global = true)]
+    quick: bool,
+    /// Only this part of the work, on a machine that is slower still: 100 for a hundredth.
+    #[arg(long, global = true, hide = true, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    divide_by: Option<u32>,
+    /// Where to write the results.
+    #[arg(long, global = true, default_value = "bench/results")]
+    results: PathBuf,
+}
+
+#[derive(Debug, Subcommand, Clone)]
+enum Scenario {
+    /// All of them, one after the other.
+    All,
+    /// Deliver a backlog, and compare with the raw limit.
+    Drain,
+    /// Single POSTs in, webhooks out.
+    EndToEnd,
+    /// From an enqueue to the receiver, at a steady rate.
+    Latency,
+    /// Claims beside much that they should not look at.
+    Growth {
+        /// How many deliveries of history, instead of the usual steps.
+        #[arg(long)]
+        history: Option<usize>,
+    },
+    /// Deliveries beside a thousand leases that are renewed.
+    Heartbeats,
+    /// A receiver that never answers beside a healthy one.
+    Neighbour,
+    /// Transactions with and without an event in them.
+    Enqueue,
+    /// Events to one, ten and a hundred endpoints.
+    FanOut,
+    /// One, two and four dispatchers on one Postgres.
+    Dispatchers,
+    /// Deliveries while vacuum is held back.
+    Vacuum,
+    /// Payloads of 1, 64 and 256 kB.
+    Payloads,
+    /// Receivers that speak TLS.
+    Tls,
+    /// The memory of `serve` beside a large backlog.
+    Backlog,
+    /// A steady rate for long, with history that is removed.
+    Steady {
+        /// For how long; two minutes within `all`.
+        #[arg(long = "for", value_parser = postrider::duration::parse, default_value = "1h")]
+        span: Duration,
+    },
+    /// The receiver; started by the others.
+    #[command(hide = true)]
+    Sink {
+        #[arg(long)]
+        ports: usize,
+        #[arg(long)]
+        authority: Option<PathBuf>,
+    },
+    /// Who posts; started by the others.
+    #[command(hide = true)]
+    Load(load::Load),
+}
+
+impl Scenario {
+    fn all() -> Vec<Self> {
+        vec![
+            Self::Drain,
+            Self::EndToEnd,
+            Self::Latency,
+            Self::Growth { history: None },
+            Self::Heartbeats,
+            Self::Neighbour,
+            Self::Enqueue,
+            Self::FanOut,
+            Self::Dispatchers,
+            Self::Vacuum,
+            Self::Payloads,
+            Self::Tls,
+            Self::Backlog,
+            Self::Steady { span: Duration::from_mins(2) },
+        ]
+    }
+
+    /// Whether it says something about this store.
+    fn is_about(&self, store: Option<Kind>) -> bool {
+        store != Some(Kind::Sqlite) || !matches!(self, Self::Enqueue | Self::Dispatchers | Self::Vacuum)
     }
 }
 
-/// A kilobyte of JSON.
-fn payload() -> Bytes {
-    Bytes::from(format!("{{\"text\":\"{}\"}}", "x".repeat(1000)))
+fn main() -> Result<ExitCode, Failure> {
+    if std::env::var_os(lab::AS_POSTRIDER).is_some() {
+        return Ok(postrider_cli::run());
+    }
+    let arguments = Arguments::parse();
+    match &arguments.scenario {
+        Scenario::Sink { ports, authority } => sink::serve(*ports, authority.as_deref())?,
+        Scenario::Load(load) => load::run(load.clone())?,
+        scenario => return tokio::runtime::Runtime::new()?.block_on(unless_interrupted(&arguments, scenario)),
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
-fn destinations() -> Result<DestinationPolicy, Failure> {
-    Ok(DestinationPolicy::default().allow_networks(["127.0.0.0/8"])?)
+/// Whoever is told to stop leaves no database server behind.
+async fn unless_interrupted(arguments: &Arguments, scenario: &Scenario) -> Result<ExitCode, Failure> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    tokio::select! {
+        result = measure(arguments, scenario) => result,
+        _ = tokio::signal::ctrl_c() => Err("interrupted".into()),
+        _ = terminate.recv() => Err("told to stop".into()),
+    }
 }
 
-async fn drain(database: &str, events: usize, lanes: usize) -> Result<(), Failure> {
-    let sinks = (0..lanes).map(|_| Sink::start()).collect::<Result<Vec<_>, _>>()?;
-    let urls: Vec<String> = sinks.iter().map(|sink| sink.url.clone()).collect();
-    let raw = raw_limit(&urls, events).await?;
-    println!("raw limit        {raw:>9.0} POST/s");
-
-    let folder = tempfile::tempdir()?;
-    let admission = Admission { destinations: destinations()?, ..Admission::default() };
-    let store: Arc<dyn Store> = if database == "sqlite" {
-        let store = SqliteStore::open(folder.path().join("bench.db"))?.with_admission(admission);
-        store.migrate().await?;
-        Arc::new(store)
-    } else {
-        let store = PostgresStore::connect(database).await?.with_admission(admission);
-        store.migrate().await?;
-        Arc::new(store)
-    };
-    let enqueued = enqueue(&*store, &urls, events).await?;
-    println!("enqueue in 1000s {enqueued:>9.0} events/s");
-
-    let drained = deliver(store, events).await?;
-    println!("drain            {drained:>9.0} deliveries/s");
-    println!("ratio            {:>9.2} of the raw limit", drained / raw);
-    Ok(())
-}
-
-#[expect(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
-fn per_second(count: usize, since: Instant) -> f64 {
-    count as f64 / since.elapsed().as_secs_f64()
-}
-
-async fn raw_limit(urls: &[String], posts: usize) -> Result<f64, Failure> {
-    let config = TransportConfig { destinations: destinations()?, ..TransportConfig::default() };
-    let transport = Transport::new(config)?;
-    let (next, body, urls) = (Arc::new(AtomicU64::new(0)), payload(), Arc::new(urls.to_vec()));
-    let started = Instant::now();
-    let mut clients = tokio::task::JoinSet::new();
-    for _ in 0..256 {
-        let (transport, next, body, urls) = (transport.clone(), Arc::clone(&next), body.clone(), Arc::clone(&urls));
-        clients.spawn(async move {
-            loop {
-                let number = usize::try_from(next.fetch_add(1, Ordering::Relaxed)).unwrap_or(usize::MAX);
-                if number >= posts {
-                    return true;
-                }
-                let (url, headers) = (urls[number % urls.len()].clone(), HeaderMap::new());
-                let post = Post { url, headers, body: body.clone(), timeout: Duration::from_secs(15) };
-                if !transport.post(post).await.is_success() {
-                    return false;
-                }
+async fn measure(arguments: &Arguments, scenario: &Scenario) -> Result<ExitCode, Failure> {
+    let chosen = if matches!(scenario, Scenario::All) { Scenario::all() } else { vec![scenario.clone()] };
+    let chosen: Vec<_> = chosen.into_iter().filter(|scenario| scenario.is_about(arguments.store)).collect();
+    if chosen.is_empty() {
+        return Err("this scenario is about Postgres alone".into());
+    }
+    let mut trouble = Vec::new();
+    for scenario in &chosen {
+        // What fails does not keep the others from being measured.
+        let report = match run(arguments, scenario).await {
+            Ok(report) => report,
+            Err(error) => {
+                println!("{scenario:?} failed: {error}\n");
+                trouble.push(format!("{scenario:?} failed: {error}"));
+                continue;
             }
-        });
-    }
-    let all_succeeded = clients.join_all().await.into_iter().all(|succeeded| succeeded);
-    if !all_succeeded {
-        return Err("the sink refused a request".into());
-    }
-    Ok(per_second(posts, started))
-}
-
-async fn enqueue(store: &dyn Store, urls: &[String], events: usize) -> Result<f64, Failure> {
-    let (started, body) = (Instant::now(), payload());
-    for first in (0..events).step_by(1000) {
-        let numbers = first..events.min(first + 1000);
-        let batch = numbers.map(|number| NewEvent::new("bench.event", body.clone()).to(&urls[number % urls.len()]));
-        store.enqueue(batch.collect()).await?;
-    }
-    Ok(per_second(events, started))
-}
-
-async fn deliver(store: Arc<dyn Store>, events: usize) -> Result<f64, Failure> {
-    let dispatcher = Dispatcher::builder(Arc::clone(&store))
-        .destinations(destinations()?)
-        .signing_secrets(vec![Secret::generate()])
-        .build()?;
-    let started = Instant::now();
-    let monitor = dispatcher.monitor();
-    let drained = async move {
-        let mut pause = tokio::time::interval(Duration::from_millis(5));
-        while monitor.totals().delivered < events as u64 {
-            pause.tick().await;
+        };
+        println!("{}", report.table());
+        report.write(&arguments.results)?;
+        if !report.is_complete() {
+            trouble.push(format!("{}: {}", report.scenario, report.fate()));
         }
-    };
-    dispatcher.run(drained).await?;
-    let rate = per_second(events, started);
-    let filter = DeliveryFilter { status: Some(DeliveryStatus::Delivered), ..DeliveryFilter::default() };
-    let delivered = store.count_deliveries(&filter).await?;
-    if delivered != events as u64 {
-        return Err(format!("{delivered} of {events} were delivered").into());
+        for figure in report.missed() {
+            let bar = figure.bar.map_or(String::new(), report::Bar::text);
+            let value = report::short(figure.value);
+            trouble.push(format!("{}: {}: {value} {}, not {bar}", report.scenario, figure.name, figure.unit));
+        }
     }
-    Ok(rate)
+    println!("results are in {}", arguments.results.display());
+    if trouble.is_empty() {
+        println!("everything that must be reached is");
+        return Ok(ExitCode::SUCCESS);
+    }
+    println!("what must be reached and is not:\n  {}", trouble.join("\n  "));
+    Ok(ExitCode::FAILURE)
+}
+
+async fn run(arguments: &Arguments, scenario: &Scenario) -> Result<Report, Failure> {
+    let kinds = arguments.store.map_or(Kind::BOTH.to_vec(), |kind| vec![kind]);
+    let divisor = arguments.divide_by.unwrap_or(if arguments.quick { 10 } else { 1 });
+    let size = |full: usize| (full / divisor as usize).max(1);
+    let turns = |full: usize| if divisor > 1 { 1 } else { full };
+    match scenario {
+        Scenario::Drain => scenarios::drain::run(size(200_000), turns(2), &kinds).await,
+        Scenario::EndToEnd => scenarios::end_to_end::run(size(100_000), &kinds).await,
+        Scenario::Latency => scenarios::latency::run(size(30), &[100, 2000], &kinds).await,
+        Scenario::Growth { history } => {
+            let history = history.map_or(vec![size(100_000), size(1_000_000)], |history| vec![history]);
+            let sizes = Sizes { history, later: size(1_000_000), due: size(1_000_000) };
+            scenarios::growth::run(&sizes, &kinds).await
+        }
+        Scenario::Heartbeats => scenarios::heartbeats::run(size(100_000), turns(4), &kinds).await,
+        Scenario::Neighbour => scenarios::neighbour::run(size(10), turns(3), &kinds).await,
+        Scenario::Enqueue => scenarios::enqueue::run(size(10_000), turns(3)).await,
+        Scenario::FanOut => scenarios::fan_out::run(size(100_000), &kinds).await,
+        Scenario::Dispatchers => scenarios::dispatchers::run(size(100_000), turns(2)).await,
+        Scenario::Vacuum => scenarios::vacuum::run(size(100_000), turns(3)).await,
+        Scenario::Payloads => scenarios::payloads::run(size(50_000), &kinds).await,
+        Scenario::Tls => scenarios::tls::run(size(100_000), turns(2), &kinds).await,
+        Scenario::Backlog => scenarios::backlog::run(size(1_000_000), &kinds).await,
+        Scenario::Steady { span } => scenarios::steady::run(*span / divisor, &kinds).await,
+        Scenario::All | Scenario::Sink { .. } | Scenario::Load(_) => unreachable!("not a scenario"),
+    }
 }

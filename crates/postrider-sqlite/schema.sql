@@ -11,8 +11,8 @@ CREATE TABLE "postrider_announcements" (
   attempt_count integer not null,
   metadata      text not null,
   at            integer not null,
-  constraint announced_fact_is_known check (fact in (
-    'delivery.delivered', 'delivery.failed', 'delivery.dead', 'delivery.cancelled', 'endpoint.disabled'))
+  constraint announced_fact_is_known check (fact = 'delivery.delivered' or fact = 'delivery.failed' or fact = 'delivery.dead' or fact = 'delivery.cancelled'
+      or fact = 'endpoint.disabled')
 ) strict;
 
 CREATE TABLE postrider_api_keys (
@@ -43,7 +43,8 @@ CREATE TABLE postrider_attempts (
   primary key (delivery_id, number),
   constraint attempt_number_begins_at_one check (number >= 1),
   constraint attempt_outcome_is_known
-    check (outcome in ('response', 'timeout', 'connect', 'tls', 'dns', 'blocked', 'protocol')),
+    check (outcome = 'response' or outcome = 'timeout' or outcome = 'connect' or outcome = 'tls' or outcome = 'dns'
+      or outcome = 'blocked' or outcome = 'protocol'),
   constraint only_a_response_has_a_status_code check (status_code is null or outcome = 'response')
 ) strict, without rowid;
 
@@ -91,11 +92,11 @@ CREATE TABLE postrider_deliveries (
   error_detail      text,
   created_at        integer not null,
   constraint delivery_id_is_a_uuid check (length(id) = 16),
-  constraint delivery_status_is_known check (status in ('pending', 'failed', 'delivered', 'dead', 'cancelled')),
+  constraint delivery_status_is_known check (status = 'delivered' or status = 'pending' or status = 'failed' or status = 'dead' or status = 'cancelled'),
   constraint delivery_counts_are_not_negative
     check (attempt_count >= 0 and earlier_attempts >= 0 and abandoned_count >= 0),
   constraint settled_delivery_has_no_next_attempt
-    check ((status in ('delivered', 'dead', 'cancelled')) = (next_attempt_at is null)),
+    check ((status = 'delivered' or status = 'dead' or status = 'cancelled') = (next_attempt_at is null)),
   constraint failed_or_delivered_was_attempted
     check (status not in ('failed', 'delivered') or (attempt_count > 0 and last_attempted_at is not null)),
   constraint pending_has_no_attempt_in_this_round check (status <> 'pending' or attempt_count = 0)

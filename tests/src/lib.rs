@@ -9,6 +9,7 @@ pub mod graph;
 pub mod licences;
 pub mod manifests;
 pub mod markdown;
+pub mod promises;
 pub mod sql;
 pub mod words;
 

@@ -71,22 +71,12 @@ impl Database {
                 let keyring = sqlite_keyring(path, config, &store, preparation).await?;
                 Ok(Arc::new(store.with_keyring(keyring)))
             }
-            Self::Postgres(url) => {
-                let keyring = Keyring::new(config.secret_keys.clone());
-                let store = connect_postgres(url).await?.with_admission(config.admission.clone());
-                let store = store.with_keyring(keyring);
-                if preparation == Preparation::Migrate {
-                    store.migrate().await?;
-                } else {
-                    store.check_schema().await?;
-                }
-                Ok(Arc::new(store))
-            }
+            Self::Postgres(url) => Ok(Arc::new(open_postgres(url, config, preparation).await?)),
         }
     }
 
-    /// Opens it for a process that works on it for long: there must be a key, and the right one. Found at the start, it
-    /// is a wrong setting; found later, it is a night of deliveries that cannot be signed.
+    /// Opens it for a process that needs the key of secrets: there must be one, and the right one. Found at the start, it is a
+    /// wrong setting; found later, it is a night of deliveries that cannot be signed.
     pub(crate) async fn open_for_work(
         &self,
         config: &Config,
@@ -101,6 +91,48 @@ impl Database {
         secret_key::must_fit(&*store).await?;
         Ok(store)
     }
+
+    /// The same for a process that delivers or serves. Its rules are those by which SQL functions accept events from now on;
+    /// a command that somebody runs once must not change them.
+    pub(crate) async fn open_for_service(
+        &self,
+        config: &Config,
+        preparation: Preparation,
+    ) -> Result<Arc<dyn Store>, Failure> {
+        let store = self.open_for_work(config, preparation).await?;
+        if let Self::Postgres(url) = self {
+            let rules = connect_postgres(url).await?.with_admission(config.admission.clone());
+            // A standby takes no writes, and can be waited on until it is promoted.
+            if let Err(error) = rules.publish_admission().await {
+                tracing::warn!(code = error.code.as_str(), "SQL functions go on by the rules that they had: {error}");
+            }
+        }
+        Ok(store)
+    }
+}
+
+impl Database {
+    /// The keys that secrets are encrypted with, which also seal the sessions of the dashboard: every server on the database
+    /// has them. To be asked for when it is open; until then an SQLite file may have none.
+    pub(crate) fn keyring(&self, config: &Config) -> Result<Keyring, Failure> {
+        match self {
+            Self::Sqlite(path) if config.secret_keys.is_empty() => {
+                Ok(secret_key::read(&secret_key::file_beside(path))?.unwrap_or_default())
+            }
+            _ => Ok(Keyring::new(config.secret_keys.clone())),
+        }
+    }
+}
+
+async fn open_postgres(url: &Url, config: &Config, preparation: Preparation) -> Result<PostgresStore, Failure> {
+    let store = connect_postgres(url).await?.with_keyring(Keyring::new(config.secret_keys.clone()));
+    // Before it is given its rules, which a migration would publish.
+    if preparation == Preparation::Migrate {
+        store.migrate().await?;
+    } else {
+        store.check_schema().await?;
+    }
+    Ok(store.with_admission(config.admission.clone()))
 }
 
 /// A database as it is, for whoever only wants to know.

@@ -138,6 +138,9 @@ pub(crate) struct DispatcherFlags {
     /// For becoming connected
     #[arg(long, value_name = "DURATION")]
     connect_timeout: Option<String>,
+    /// Name servers to ask instead of the system's, such as `10.0.0.2,10.0.0.3:5353`
+    #[arg(long, value_name = "ADDRESSES")]
+    name_servers: Option<String>,
     /// How much of a response is kept in the attempt's record
     #[arg(long, value_name = "BYTES")]
     kept_response_bytes: Option<String>,
@@ -165,6 +168,7 @@ impl DispatcherFlags {
             (Key::MaxInFlightPerDestination, self.max_in_flight_per_destination.as_ref()),
             (Key::Timeout, self.timeout.as_ref()),
             (Key::ConnectTimeout, self.connect_timeout.as_ref()),
+            (Key::NameServers, self.name_servers.as_ref()),
             (Key::KeptResponseBytes, self.kept_response_bytes.as_ref()),
             (Key::DrainTimeout, self.drain_timeout.as_ref()),
             (Key::MaxAbandoned, self.max_abandoned.as_ref()),
@@ -212,6 +216,9 @@ pub(crate) struct ServerFlags {
     /// For one request, from its first byte to the answer
     #[arg(long, value_name = "DURATION")]
     request_timeout: Option<String>,
+    /// Believe the proxy in front of the server when it says in `X-Forwarded-Proto` that a browser speaks https
+    #[arg(long, value_name = "TRUTH", num_args = 0..=1, default_missing_value = "true", require_equals = true)]
+    trust_forwarded_proto: Option<String>,
 }
 
 impl ServerFlags {
@@ -220,6 +227,7 @@ impl ServerFlags {
             (Key::Listen, self.listen.as_ref()),
             (Key::MaxConnections, self.max_connections.as_ref()),
             (Key::RequestTimeout, self.request_timeout.as_ref()),
+            (Key::TrustForwardedProto, self.trust_forwarded_proto.as_ref()),
         ])
     }
 }

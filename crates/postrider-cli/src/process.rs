@@ -122,6 +122,7 @@ pub(crate) fn server_config(config: &Config) -> ServerConfig {
         drain_timeout: config.drain_timeout,
         max_connections: config.max_connections,
         request_timeout: config.request_timeout,
+        trust_forwarded_proto: config.trust_forwarded_proto,
         ..ServerConfig::default()
     }
 }

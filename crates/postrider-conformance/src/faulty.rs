@@ -63,6 +63,8 @@ pub enum Seen {
     },
     /// A renewal asked for these.
     Renewing(Vec<Lease>),
+    /// A renewal returned, and left out these.
+    Refused(Vec<Lease>),
     /// A settle of these returned.
     Settled(Vec<Lease>),
 }
@@ -185,7 +187,12 @@ impl Store for FaultyStore {
 
     async fn renew(&self, worker: &WorkerId, leases: &[Lease], lease: Duration) -> Result<Vec<Lease>, StoreError> {
         self.saw(Seen::Renewing(leases.to_vec()));
-        self.pass(Call::Renew, self.store.renew(worker, leases, lease)).await
+        let renewed = self.pass(Call::Renew, self.store.renew(worker, leases, lease)).await?;
+        let refused: Vec<Lease> = leases.iter().filter(|lease| !renewed.contains(lease)).copied().collect();
+        if !refused.is_empty() {
+            self.saw(Seen::Refused(refused));
+        }
+        Ok(renewed)
     }
 
     async fn settle(&self, worker: &WorkerId, settles: &[Settle]) -> Result<Vec<Settlement>, StoreError> {

@@ -17,6 +17,7 @@
 
 #[allow(missing_docs, reason = "a case's name is its sentence")]
 pub mod cases;
+pub mod cluster;
 pub mod faulty;
 #[allow(missing_docs, reason = "a case's name is its sentence")]
 #[allow(clippy::unused_async, reason = "all cases have one shape")]

@@ -3,13 +3,20 @@
 -- are of the same snapshot.
 --
 -- Tenant, topic and metadata are the event's; retention keeps them aside for the young announcements of what it removes.
-with bounds as materialized (
-  select pg_snapshot_xmin(s)::text::bigint as oldest_running, pg_snapshot_xmax(s)::text::bigint as next_transaction
-  from pg_current_snapshot() s
-), found as (
+--
+-- `next_transaction` is above every transaction id that was given out before the snapshot. The snapshot's own upper bound is
+-- not: it is above those that have ended, and one that runs may have a higher id. So where a number is missing,
+-- an id is taken to know; otherwise nobody asks for it.
+with found as materialized (
   (select a.* from postrider.announcements a where a.position = any ($2::bigint[]) order by a.position limit $3::int)
   union all
   (select a.* from postrider.announcements a where a.position > $1 order by a.position limit $3::int)
+), bounds as materialized (
+  select pg_snapshot_xmin(s)::text::bigint as oldest_running,
+         case when (select max(f.position) - $1 > count(*) from found f where f.position > $1)
+              then pg_current_xact_id()::text::bigint
+              else pg_snapshot_xmax(s)::text::bigint end as next_transaction
+  from pg_current_snapshot() s
 )
 select b.oldest_running, b.next_transaction, told.*
 from bounds b

@@ -1,15 +1,19 @@
 -- The newest position, and which of the last $1 numbers below it are not there: a transaction may have taken one and not
--- have committed yet.
+-- have committed yet. For `next_transaction` see announcements.sql.
 with newest as materialized (
   select coalesce(max(a.position), 0) as position from postrider.announcements a
+), below as materialized (
+  select n.position, array (
+    select missing.position
+    from generate_series(greatest(1, n.position - $1::bigint), n.position) as missing (position)
+    where not exists (select from postrider.announcements a where a.position = missing.position)
+    order by missing.position
+  ) as missing
+  from newest n
 )
-select n.position, pg_snapshot_xmin(s)::text::bigint as oldest_running,
-       pg_snapshot_xmax(s)::text::bigint as next_transaction,
-       array (
-         select missing.position
-         from generate_series(greatest(1, n.position - $1::bigint), n.position) as missing (position)
-         where pg_snapshot_xmin(s) < pg_snapshot_xmax(s)
-           and not exists (select from postrider.announcements a where a.position = missing.position)
-         order by missing.position
-       ) as missing
-from newest n, pg_current_snapshot() s
+select b.position, pg_snapshot_xmin(s)::text::bigint as oldest_running,
+       case when cardinality(b.missing) > 0
+            then pg_current_xact_id()::text::bigint
+            else pg_snapshot_xmax(s)::text::bigint end as next_transaction,
+       b.missing
+from below b, pg_current_snapshot() s

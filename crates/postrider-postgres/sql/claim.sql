@@ -126,7 +126,7 @@ from ended
 cross join reserved
 left join (
   select l.delivery_id, l.token, t.lane, t.position, d.tenant, d.event_id, e.type, e.payload, d.destination_url,
-         d.attempt_count, d.earlier_attempts, d.endpoint_id
+         d.attempt_count, d.earlier_attempts, d.abandoned_count, d.endpoint_id
   from leased l
   join taken t on t.delivery_id = l.delivery_id
   join postrider.deliveries d on d.id = l.delivery_id

@@ -7,7 +7,8 @@
 --
 -- Keys are inserted in order, so that two lists with the same keys wait for each other and do not deadlock.
 --
--- An event that claims a subject has done so before (once_claim.sql), under the id that it brings.
+-- An event may bring its own id, and one that claims a subject has done so before (once_claim.sql), under the id that it
+-- brings here.
 --
 -- The endpoints of a tenant are looked up per event (OFFSET 0 keeps it that way): planned while there are none, a join
 -- would read all of them when there are many.
@@ -17,11 +18,11 @@
 with clock as materialized (
   select coalesce($1::timestamptz, clock_timestamp()) as at
 ), given as materialized (
-  select g.*, coalesce(g.claimed_id, postrider.new_id()) as event_id
+  select g.*, coalesce(g.brought_id, postrider.new_id()) as event_id
   from unnest($2::text[], $3::text[], $4::bytea[], $5::jsonb[], $6::text[], $7::text[], $8::bytea[],
               $9::timestamptz[], $10::text[], $11::text[], $12::uuid[], $13::uuid[]) with ordinality
     as g (tenant, type, payload, metadata, topic, key, fingerprint, deliver_at, destination_url, lane, endpoint_id,
-          claimed_id, n)
+          brought_id, n)
 ), keyed as (
   insert into postrider.idempotency_keys (tenant, key, event_id, fingerprint, created_at)
   select g.tenant, g.key, g.event_id, g.fingerprint, c.at

@@ -8,9 +8,9 @@
 with clock as materialized (
   select coalesce($1::timestamptz, clock_timestamp()) as at
 ), given as materialized (
-  select g.*, postrider.new_id() as event_id
-  from unnest($2::text[], $3::text[], $4::bigint[], $5::text[], $6::text[]) with ordinality
-    as g (tenant, subject, generation, type, key, n)
+  select g.*, coalesce(g.brought_id, postrider.new_id()) as event_id
+  from unnest($2::text[], $3::text[], $4::bigint[], $5::text[], $6::text[], $7::uuid[]) with ordinality
+    as g (tenant, subject, generation, type, key, brought_id, n)
 ), claimed as (
   insert into postrider.once as o (tenant, subject, generation, event_id, event_type, claimed_at)
   select g.tenant, g.subject, 1, g.event_id, g.type, c.at

@@ -16,7 +16,7 @@ use postrider::{
     AdmittedEvent, DeliveryId, Destination, EndpointId, Enqueued, EnqueuedDelivery, EventId, StoreError, StoreErrorCode,
 };
 use sqlx::PgConnection;
-use sqlx::postgres::PgRow;
+use sqlx::postgres::{PgDatabaseError, PgRow};
 use sqlx::types::Json;
 use uuid::Uuid;
 
@@ -41,6 +41,8 @@ pub(crate) enum Failure {
     /// An event has claimed its subject, and then somebody else had its key: the claim must be taken back, with the whole
     /// list, and then repeated.
     Overtaken,
+    /// An event brought an id that another one has.
+    IdTaken(EventId),
 }
 
 impl From<StoreError> for Failure {
@@ -85,6 +87,16 @@ fn subject_of(event: &AdmittedEvent) -> Option<Name<'_>> {
 
 fn index_of(row: &PgRow) -> Result<usize> {
     Ok(usize::try_from(row.value::<i64>("index")?).expect("the list's own index"))
+}
+
+/// The id that an event brought and another one has. Postgres names it only in the detail, which holds nothing else here.
+fn taken_id(error: &sqlx::Error) -> Option<EventId> {
+    let error = error.as_database_error()?.try_downcast_ref::<PgDatabaseError>()?;
+    if error.constraint() != Some("events_pkey") {
+        return None;
+    }
+    let (_, value) = error.detail()?.split_once("=(")?;
+    value.split_once(')')?.0.parse().ok()
 }
 
 /// The list while it is written.
@@ -143,6 +155,11 @@ impl<'a> Batch<'a> {
         self.open().filter(|index| first(index)).collect()
     }
 
+    /// The id under which an event wants to be written.
+    fn brought(&self, index: usize) -> Option<Uuid> {
+        self.events[index].event().id.map(|id| id.as_uuid())
+    }
+
     /// Whether an event is known to have lost its claim.
     fn has_lost(&self, event: &AdmittedEvent) -> bool {
         self.lost_to(event).is_some()
@@ -176,6 +193,7 @@ impl<'a> Batch<'a> {
             .bind(once().map(|once| once.generation.map(signed)).collect::<Vec<_>>())
             .bind(each().map(|event| event.event_type.as_str()).collect::<Vec<_>>())
             .bind(each().map(|event| event.idempotency_key.as_deref()).collect::<Vec<_>>())
+            .bind(wanting.iter().map(|index| self.brought(*index)).collect::<Vec<_>>())
             .fetch_all(connection)
             .await
             .map_err(store_error("claiming a subject"))?;
@@ -189,7 +207,7 @@ impl<'a> Batch<'a> {
         now: Option<Instant>,
         sent: &[usize],
         claimed: &HashMap<usize, Uuid>,
-    ) -> Result<HashMap<usize, Written>> {
+    ) -> Result<HashMap<usize, Written>, Failure> {
         let may_be_written = |index: &usize| self.events[*index].event().once.is_none() || claimed.contains_key(index);
         let sent: Vec<usize> = sent.iter().copied().filter(may_be_written).collect();
         if sent.is_empty() {
@@ -210,10 +228,12 @@ impl<'a> Batch<'a> {
             .bind(destinations().map(|destination| destination.map(Destination::as_str)).collect::<Vec<_>>())
             .bind(destinations().map(|destination| destination.map(|it| it.lane().0)).collect::<Vec<_>>())
             .bind(each().map(|event| event.endpoint_id.map(|id| id.as_uuid())).collect::<Vec<_>>())
-            .bind(sent.iter().map(|index| claimed.get(index).copied()).collect::<Vec<_>>())
+            .bind(sent.iter().map(|index| claimed.get(index).copied().or(self.brought(*index))).collect::<Vec<_>>())
             .fetch_all(connection)
             .await
-            .map_err(store_error("enqueueing"))?;
+            .map_err(|error| {
+                taken_id(&error).map_or_else(|| store_error("enqueueing")(error).into(), Failure::IdTaken)
+            })?;
         let mut written = HashMap::<usize, Written>::with_capacity(sent.len());
         for row in &rows {
             let entry = written.entry(sent[index_of(row)?]).or_insert(Written {

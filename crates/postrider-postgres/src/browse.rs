@@ -12,14 +12,15 @@ use postrider::{
     Attempt, Cursor, Delivery, DeliveryDetail, DeliveryFilter, DeliveryId, DeliveryStatus, EndpointId, Event,
     EventDelivery, EventFilter, EventId, Metadata, Page, PageRequest,
 };
+use sqlx::Row;
 use sqlx::postgres::{PgArguments, PgRow, Postgres};
 use sqlx::query::Query;
 use sqlx::types::Json;
-use sqlx::{Row, Transaction};
 use uuid::Uuid;
 
 use crate::PostgresStore;
 use crate::error::{Result, damaged, store_error};
+use crate::lent::Lent;
 use crate::operate::page_of;
 use crate::values::{Columns as _, count, instant, int};
 
@@ -44,8 +45,8 @@ pub(crate) fn filtered<'q>(statement: &'static str, filter: &'q DeliveryFilter) 
 }
 
 impl PostgresStore {
-    pub(crate) async fn reading(&self) -> Result<Transaction<'static, Postgres>> {
-        self.pool().begin_with(READ_ONE_SNAPSHOT).await.map_err(store_error("reading"))
+    pub(crate) async fn reading(&self) -> Result<Lent> {
+        self.lend("reading").await?.begin(READ_ONE_SNAPSHOT).await
     }
 
     /// Ids are of the real clock, so a frozen one says nothing about them.
@@ -65,7 +66,7 @@ impl PostgresStore {
         let mut transaction = self.reading().await?;
         let row = sqlx::query(one).bind(id).fetch_optional(&mut *transaction).await.map_err(failed())?;
         let parts = sqlx::query(many).bind(id).fetch_all(&mut *transaction).await.map_err(failed())?;
-        transaction.commit().await.map_err(failed())?;
+        transaction.commit().await?;
         Ok(row.map(|row| (row, parts)))
     }
 
@@ -95,7 +96,7 @@ impl PostgresStore {
             .fetch_all(&mut *transaction)
             .await
             .map_err(failed())?;
-        transaction.commit().await.map_err(failed())?;
+        transaction.commit().await?;
         let items = rows.iter().map(delivery).collect::<Result<Vec<_>>>()?;
         Ok(page_of(items, page, |delivery| delivery.id.as_uuid()))
     }
@@ -108,7 +109,7 @@ impl PostgresStore {
             .fetch_one(&mut *transaction)
             .await
             .map_err(failed())?;
-        transaction.commit().await.map_err(failed())?;
+        transaction.commit().await?;
         count(row.value("matching")?)
     }
 
@@ -148,7 +149,7 @@ impl PostgresStore {
             .fetch_all(&mut *transaction)
             .await
             .map_err(failed())?;
-        transaction.commit().await.map_err(failed())?;
+        transaction.commit().await?;
         let mut deliveries = HashMap::<Uuid, Vec<EventDelivery>>::new();
         for part in &parts {
             deliveries.entry(part.value("event_id")?).or_default().push(event_delivery(part)?);
@@ -170,7 +171,7 @@ impl PostgresStore {
             .fetch_one(&mut *transaction)
             .await
             .map_err(failed())?;
-        transaction.commit().await.map_err(failed())?;
+        transaction.commit().await?;
         let number = |name: &'static str| count(row.value(name)?);
         let age: Option<i64> = row.value("oldest_due_age")?;
         Ok(Overview {

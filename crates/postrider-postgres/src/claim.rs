@@ -17,7 +17,6 @@ use uuid::Uuid;
 
 use crate::error::Result;
 use crate::floors::Look;
-use crate::lent::Lent;
 use crate::meters::{Metered, MeteredLane};
 use crate::values::{Columns as _, int, micros};
 use crate::{PostgresStore, endpoints};
@@ -50,6 +49,7 @@ impl Taken {
                 destination_url: row.value("destination_url")?,
                 attempt_count: row.unsigned("attempt_count")?,
                 earlier_attempts: row.unsigned("earlier_attempts")?,
+                abandoned_count: row.unsigned("abandoned_count")?,
                 endpoint: None,
             };
             self.claims.push(claim);
@@ -158,7 +158,7 @@ impl PostgresStore {
     ) -> Result<Pass> {
         // More lanes than free slots would leave some of them looked at without their turn.
         let lanes = limit.clamp(1, MAX_LANES);
-        let lent = Lent::from(self.pool(), "claiming").await?;
+        let lent = self.lend("claiming").await?;
         let began = Instant::now();
         let query = sqlx::query(include_str!("../sql/claim.sql"))
             .bind(self.now())

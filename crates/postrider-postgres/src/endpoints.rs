@@ -11,11 +11,11 @@ use postrider::{
 use sqlx::postgres::PgRow;
 use uuid::Uuid;
 
+use crate::PostgresStore;
 use crate::browse::READ_ANYTHING;
 use crate::error::{Result, damaged, store_error};
 use crate::operate::page_of;
 use crate::values::{Columns as _, count, generation, int, signed, text};
-use crate::{PostgresStore, lent};
 
 /// How many of an endpoint's deliveries its removal cancels at once; the rest is left to retention.
 const CANCELLED_AT_REMOVAL: u32 = 1000;
@@ -24,14 +24,14 @@ impl PostgresStore {
     /// The endpoints with these ids that are not removed.
     pub(crate) async fn read_endpoints(&self, ids: &[Uuid]) -> Result<Vec<Endpoint>> {
         let query = sqlx::query(include_str!("../sql/claim_endpoints.sql")).bind(ids);
-        let rows = lent::rows(self.pool(), "reading endpoints", query).await?;
+        let rows = self.rows("reading endpoints", query).await?;
         rows.iter().map(|row| endpoint(row, &self.keyring)).collect()
     }
 
     pub(crate) async fn insert_endpoint(&self, new: NewEndpoint, operator: &Operator) -> Result<Endpoint> {
         let stored = self.sealed(&new.settings, &new.tenant)?;
         let rate = new.settings.rate_limit;
-        let row = sqlx::query(include_str!("../sql/create_endpoint.sql"))
+        let query = sqlx::query(include_str!("../sql/create_endpoint.sql"))
             .bind(self.now())
             .bind(text(&new.tenant))
             .bind(new.url.as_str())
@@ -40,10 +40,8 @@ impl PostgresStore {
             .bind(new.settings.max_in_flight.map(|max| int(max.get())))
             .bind(rate.map(RateLimit::per_second))
             .bind(rate.map(RateLimit::burst))
-            .bind(text(&operator.0))
-            .fetch_one(self.pool())
-            .await
-            .map_err(store_error("registering an endpoint"))?;
+            .bind(text(&operator.0));
+        let row = self.row("registering an endpoint", query).await?;
         endpoint(&row, &self.keyring)
     }
 
@@ -62,7 +60,7 @@ impl PostgresStore {
             .fetch_all(&mut *transaction)
             .await
             .map_err(failed())?;
-        transaction.commit().await.map_err(failed())?;
+        transaction.commit().await?;
         let items = rows.iter().map(|row| endpoint(row, &self.keyring)).collect::<Result<Vec<_>>>()?;
         Ok(page_of(items, page, |endpoint| endpoint.id.as_uuid()))
     }
@@ -80,7 +78,7 @@ impl PostgresStore {
         }
         let stored = self.sealed(&new.settings, &new.tenant)?;
         let rate = new.settings.rate_limit;
-        let row = sqlx::query(include_str!("../sql/replace_endpoint.sql"))
+        let query = sqlx::query(include_str!("../sql/replace_endpoint.sql"))
             .bind(self.now())
             .bind(new.id.as_uuid())
             .bind(signed(new.revision))
@@ -91,21 +89,17 @@ impl PostgresStore {
             .bind(rate.map(RateLimit::per_second))
             .bind(rate.map(RateLimit::burst))
             .bind(text(&operator.0))
-            .bind(change.action())
-            .fetch_optional(self.pool())
-            .await
-            .map_err(store_error("changing an endpoint"))?;
+            .bind(change.action());
+        let row = self.maybe_row("changing an endpoint", query).await?;
         row.map(|row| endpoint(&row, &self.keyring)).transpose()
     }
 
     pub(crate) async fn mark_endpoint_removed(&self, id: EndpointId, operator: &Operator) -> Result<bool> {
-        let row = sqlx::query(include_str!("../sql/remove_endpoint.sql"))
+        let query = sqlx::query(include_str!("../sql/remove_endpoint.sql"))
             .bind(self.now())
             .bind(id.as_uuid())
-            .bind(text(&operator.0))
-            .fetch_one(self.pool())
-            .await
-            .map_err(store_error("removing an endpoint"))?;
+            .bind(text(&operator.0));
+        let row = self.row("removing an endpoint", query).await?;
         let found = row.value("found")?;
         if found {
             // It is removed already. That some of its deliveries are not cancelled yet is no reason to say otherwise.
@@ -118,16 +112,16 @@ impl PostgresStore {
 
     /// Cancels up to `limit` deliveries that wait for a removed endpoint: this one, or any.
     pub(crate) async fn cancel_removed(&self, id: Option<EndpointId>, limit: u32) -> Result<u64> {
-        let failed = || store_error("cancelling deliveries of a removed endpoint");
-        let mut transaction = self.pool().begin_with(READ_ANYTHING).await.map_err(failed())?;
+        let doing = "cancelling deliveries of a removed endpoint";
+        let mut transaction = self.lend(doing).await?.begin(READ_ANYTHING).await?;
         let row = sqlx::query(include_str!("../sql/cancel_removed.sql"))
             .bind(self.now())
             .bind(id.map(|id| id.as_uuid()))
             .bind(int(limit))
             .fetch_one(&mut *transaction)
             .await
-            .map_err(failed())?;
-        transaction.commit().await.map_err(failed())?;
+            .map_err(store_error(doing))?;
+        transaction.commit().await?;
         count(row.value("cancelled")?)
     }
 
@@ -143,16 +137,14 @@ impl PostgresStore {
             EndpointStatus::Paused => "endpoint.pause",
             EndpointStatus::Disabled => "endpoint.disable",
         };
-        let row = sqlx::query(include_str!("../sql/set_endpoint_status.sql"))
+        let query = sqlx::query(include_str!("../sql/set_endpoint_status.sql"))
             .bind(self.now())
             .bind(id.as_uuid())
             .bind(status.as_str())
             .bind(reason.map(text))
             .bind(text(&operator.0))
-            .bind(action)
-            .fetch_one(self.pool())
-            .await
-            .map_err(store_error("changing an endpoint's status"))?;
+            .bind(action);
+        let row = self.row("changing an endpoint's status", query).await?;
         row.value("found")
     }
 

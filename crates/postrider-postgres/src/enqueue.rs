@@ -59,7 +59,7 @@ impl PostgresStore {
     pub async fn enqueue_all_in(&self, connection: &mut PgConnection, events: Vec<NewEvent>) -> Result<Vec<Enqueued>> {
         let events = self.admit_all(events)?;
         if !needs_undo(&events) {
-            return all(&events, batch::write(connection, self.now(), &events).await.map_err(store_failure)?);
+            return all(&events, batch::write(connection, self.now(), &events).await.map_err(final_failure)?);
         }
         let failed = || store_error("enqueueing in the caller's transaction");
         for _ in 0..MAX_TRIES {
@@ -67,6 +67,7 @@ impl PostgresStore {
             let written = match batch::write(connection, self.now(), &events).await {
                 Ok(fates) => Some(all(&events, fates)),
                 Err(Failure::Store(error)) => Some(Err(error.into())),
+                Err(Failure::IdTaken(id)) => Some(Err(EnqueueError::id_taken(id))),
                 Err(Failure::Overtaken) => None,
             };
             let end = match &written {
@@ -102,8 +103,7 @@ impl PostgresStore {
                 Err(refusal) => refused.push(Some(refusal)),
             }
         }
-        let fates = self.write_own(&admitted, Bound::EachForItself).await?;
-        let mut enqueued = admitted.iter().zip(fates).map(|(event, fate)| result_of(event, fate));
+        let mut enqueued = self.write_apart(&admitted).await?.into_iter();
         let each = |refusal: Option<_>| match refusal {
             Some(refusal) => Err(EnqueueError::Refused(refusal)),
             None => enqueued.next().expect("each event that was admitted has a result"),
@@ -111,38 +111,57 @@ impl PostgresStore {
         Ok(refused.into_iter().map(each).collect())
     }
 
+    async fn write_apart(&self, events: &[AdmittedEvent]) -> Result<Vec<Result<Enqueued>>, StoreError> {
+        let error = match self.write_own(events, Bound::EachForItself).await {
+            Ok(fates) => return Ok(events.iter().zip(fates).map(|(event, fate)| result_of(event, fate)).collect()),
+            Err(EnqueueError::Store(error)) => return Err(error),
+            Err(error) => error,
+        };
+        // Somebody's id was taken, which Postgres tells by refusing the whole statement.
+        if events.len() == 1 {
+            return Ok(vec![Err(error)]);
+        }
+        let (first, second) = events.split_at(events.len() / 2);
+        let mut results = Box::pin(self.write_apart(first)).await?;
+        results.extend(Box::pin(self.write_apart(second)).await?);
+        Ok(results)
+    }
+
     fn admit_all(&self, events: Vec<NewEvent>) -> Result<Vec<AdmittedEvent>> {
         Ok(events.into_iter().map(|event| self.admission.admit(event)).collect::<std::result::Result<_, _>>()?)
     }
 
     /// Writes a list in a transaction of the store's own. Where all are bound together, a conflict leaves nothing behind.
-    async fn write_own(&self, events: &[AdmittedEvent], bound: Bound) -> Result<Vec<Fate>, StoreError> {
+    async fn write_own(&self, events: &[AdmittedEvent], bound: Bound) -> Result<Vec<Fate>> {
         if events.is_empty() {
             return Ok(Vec::new());
         }
-        let failed = || store_error("enqueueing");
         if !events.iter().any(may_wait) {
-            let mut connection = self.pool().acquire().await.map_err(failed())?;
-            return batch::write(&mut connection, self.now(), events).await.map_err(store_failure);
+            let mut lent = self.lend("enqueueing").await?;
+            let fates = batch::write(&mut lent, self.now(), events).await.map_err(final_failure)?;
+            lent.give_back();
+            return Ok(fates);
         }
         let mut last = overtaken();
         for _ in 0..MAX_TRIES {
-            let mut transaction = self.pool().begin_with(WITH_PATIENCE).await.map_err(failed())?;
+            let mut transaction = self.lend("enqueueing").await?.begin(WITH_PATIENCE).await?;
             match batch::write(&mut transaction, self.now(), events).await {
                 Ok(fates) => {
                     if bound == Bound::EachForItself || fates.iter().all(|fate| matches!(fate, Fate::Enqueued(_))) {
-                        transaction.commit().await.map_err(failed())?;
+                        transaction.commit().await?;
+                    } else {
+                        transaction.roll_back().await?;
                     }
                     return Ok(fates);
                 }
                 Err(Failure::Overtaken) => {}
                 // Two lists that claim in several rounds may deadlock; the one that was chosen to fail repeats.
                 Err(Failure::Store(error)) if error.code == StoreErrorCode::Conflict => last = error,
-                Err(Failure::Store(error)) => return Err(error),
+                Err(failure) => return Err(final_failure(failure)),
             }
-            transaction.rollback().await.map_err(failed())?;
+            transaction.roll_back().await?;
         }
-        Err(last)
+        Err(last.into())
     }
 }
 
@@ -154,8 +173,9 @@ fn may_wait(event: &AdmittedEvent) -> bool {
 /// Whether what was written may have to be taken back, or is written in several statements.
 fn needs_undo(events: &[AdmittedEvent]) -> bool {
     let claims = |event: &AdmittedEvent| event.event().once.is_some();
+    let brings = |event: &AdmittedEvent| event.event().id.is_some();
     let is_bound = events.len() > 1;
-    events.iter().any(|event| claims(event) || (is_bound && key_of(event).is_some()))
+    events.iter().any(|event| claims(event) || brings(event) || (is_bound && key_of(event).is_some()))
 }
 
 fn result_of(event: &AdmittedEvent, fate: Fate) -> Result<Enqueued> {
@@ -180,9 +200,10 @@ fn overtaken() -> StoreError {
 }
 
 /// Where nothing has to be taken back, nobody can be overtaken.
-fn store_failure(failure: Failure) -> StoreError {
+fn final_failure(failure: Failure) -> EnqueueError {
     match failure {
-        Failure::Store(error) => error,
-        Failure::Overtaken => overtaken(),
+        Failure::Store(error) => error.into(),
+        Failure::Overtaken => overtaken().into(),
+        Failure::IdTaken(id) => EnqueueError::id_taken(id),
     }
 }

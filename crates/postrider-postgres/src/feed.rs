@@ -7,9 +7,10 @@
 //! Most gaps are filled within milliseconds. Some never are: a transaction that was rolled back leaves its number
 //! unused. A gap is given up when nobody can fill it any more. Whoever took the number had a transaction id before it
 //! took the number (every statement that announces writes something else first), and that was before a higher number was
-//! seen; so its id is below the snapshot's `xmax` of when the gap was noticed. That is the gap's mark. Once every
-//! transaction below the mark has ended, which is when a later snapshot's `xmin` has reached it, the number has been
-//! seen in that snapshot or never will be.
+//! seen; so its id is below any that is given out after the gap was noticed. Such a one is taken, and is the gap's mark.
+//! (The snapshot's own `xmax` would be too low: it is above those that have ended, and of two transactions that run the
+//! one with the higher id may have taken the lower number.) Once every transaction below the mark has ended, which is when a
+//! later snapshot's `xmin` has reached it, the number has been seen in that snapshot or never will be.
 //!
 //! A transaction that stays open for hours keeps its gaps, and those of all that were rolled back meanwhile. The list
 //! is bounded; beyond the bound the lowest are given up.
@@ -21,7 +22,7 @@ use uuid::Uuid;
 
 use crate::PostgresStore;
 use crate::browse::metadata;
-use crate::error::{Result, damaged, store_error};
+use crate::error::{Result, damaged};
 use crate::values::{Columns as _, int};
 
 /// The most gaps that a place remembers.
@@ -31,7 +32,7 @@ const MAX_GAPS: usize = 10_000;
 struct Bounds {
     /// The lowest transaction id that was still running.
     oldest_running: u64,
-    /// The first that had not been given out.
+    /// One that had not been given out, if a number is missing.
     next_transaction: u64,
 }
 
@@ -46,13 +47,11 @@ impl Bounds {
 
 impl PostgresStore {
     pub(crate) async fn read_announcements(&self, after: &FeedPlace, limit: u32) -> Result<Announced> {
-        let rows = sqlx::query(include_str!("../sql/announcements.sql"))
+        let query = sqlx::query(include_str!("../sql/announcements.sql"))
             .bind(after.position)
             .bind(after.gaps.iter().map(|(position, _)| *position).collect::<Vec<_>>())
-            .bind(int(limit.max(1)))
-            .fetch_all(self.pool())
-            .await
-            .map_err(store_error("reading announcements"))?;
+            .bind(int(limit.max(1)));
+        let rows = self.rows("reading announcements", query).await?;
         let bounds = Bounds::of(rows.first().expect("the bounds are always told"))?;
         let mut seen = Vec::with_capacity(rows.len());
         let mut announcements = Vec::with_capacity(rows.len());
@@ -69,11 +68,9 @@ impl PostgresStore {
     }
 
     pub(crate) async fn end_of_announcements(&self) -> Result<FeedPlace> {
-        let row = sqlx::query(include_str!("../sql/announcements_end.sql"))
-            .bind(i64::try_from(MAX_GAPS).expect("the bound is small"))
-            .fetch_one(self.pool())
-            .await
-            .map_err(store_error("reading announcements"))?;
+        let query = sqlx::query(include_str!("../sql/announcements_end.sql"))
+            .bind(i64::try_from(MAX_GAPS).expect("the bound is small"));
+        let row = self.row("reading announcements", query).await?;
         let bounds = Bounds::of(&row)?;
         let missing: Vec<i64> = row.value("missing")?;
         let gaps = missing.into_iter().map(|position| (position, bounds.next_transaction)).collect();

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use postrider::store::{Connections, Health};
 use postrider::{StoreError, StoreErrorCode};
 
-use crate::error::{Result, store_error};
+use crate::error::Result;
 use crate::values::Columns as _;
 use crate::{PostgresStore, migrate};
 
@@ -17,11 +17,8 @@ impl PostgresStore {
             self.check_schema().await?;
             self.shared.is_schema_known.store(true, Ordering::Relaxed);
         }
-        let row = sqlx::query(include_str!("../sql/health.sql"))
-            .bind(self.now())
-            .fetch_one(self.pool())
-            .await
-            .map_err(store_error("asking for the database's health"))?;
+        let query = sqlx::query(include_str!("../sql/health.sql")).bind(self.now());
+        let row = self.row("asking for the database's health", query).await?;
         if row.value("is_read_only")? {
             let message = "the database takes no writes: it is a standby, or was set to read only";
             return Err(StoreError::new(StoreErrorCode::Unavailable, message));

@@ -13,8 +13,8 @@
 //! # Connections
 //!
 //! [`PostgresStore::connect`] keeps a pool for the work, a connection for heartbeats (so that a lease is renewed however
-//! busy the others are), and one that listens for wake-ups and exists only once somebody waits. What a dispatcher asks is
-//! answered within a deadline, also over a connection that went dead without a word.
+//! busy the others are), and one that listens for wake-ups and exists only once somebody waits. What a dispatcher asks, and
+//! what is enqueued, is answered within a deadline, also over connections that went dead without a word.
 
 mod batch;
 mod browse;
@@ -52,7 +52,7 @@ use sqlx::{ConnectOptions as _, Connection as _, PgPool};
 
 use crate::error::Result;
 use crate::floors::Floors;
-use crate::lent::Heartbeats;
+use crate::lent::{Heartbeats, Reach};
 use crate::values::Instant;
 use crate::wake::Wake;
 
@@ -84,6 +84,7 @@ struct Shared {
     wake: Wake,
     floors: Floors,
     frozen_clock: RwLock<Option<Timestamp>>,
+    reach: Reach,
     /// Whether the schema was found to be the one that this program knows.
     is_schema_known: AtomicBool,
 }
@@ -96,7 +97,7 @@ impl fmt::Debug for PostgresStore {
 }
 
 /// How long a statement waits for a connection before the store calls itself busy.
-const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(5);
+const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(4);
 const MAX_CONNECTIONS: u32 = 10;
 
 impl PostgresStore {
@@ -133,7 +134,8 @@ impl PostgresStore {
     }
 
     fn on(pool: PgPool, options: &PgConnectOptions) -> Self {
-        let heartbeats = Heartbeats::new(options.clone());
+        // One that waits for a lock is given up by its caller, and would otherwise go on waiting in the server, with others.
+        let heartbeats = Heartbeats::new(options.clone().options([("lock_timeout", "5s")]));
         let wake = Wake::new(pool_of(1).idle_timeout(None).max_lifetime(None).connect_lazy_with(options.clone()));
         let shared = Shared {
             pool,
@@ -141,6 +143,7 @@ impl PostgresStore {
             wake,
             floors: Floors::default(),
             frozen_clock: RwLock::new(None),
+            reach: Reach::default(),
             is_schema_known: AtomicBool::new(false),
         };
         Self { shared: Arc::new(shared), admission: Arc::default(), is_admission_given: false, keyring: Arc::default() }
@@ -168,14 +171,23 @@ impl PostgresStore {
     pub async fn migrate(&self) -> Result<Vec<String>> {
         let applied = migrate::migrate(self.pool()).await?;
         if self.is_admission_given {
-            migrate::publish_admission(self.pool(), &self.admission).await?;
+            self.publish_admission().await?;
         }
         Ok(applied)
     }
 
+    /// Leaves the store's rules of admission in the database, for those who enqueue by the SQL functions. The last one
+    /// counts; where nobody has, the defaults hold. Nothing is written if they are there already.
+    pub async fn publish_admission(&self) -> Result<()> {
+        migrate::publish_admission(self.pool(), &self.admission).await
+    }
+
     /// The migrations that are missing.
     pub async fn pending_migrations(&self) -> Result<Vec<String>> {
-        migrate::pending(self.pool()).await
+        let mut lent = self.lend("reading migrations").await?;
+        let pending = migrate::pending(&mut lent).await?;
+        lent.give_back();
+        Ok(pending)
     }
 
     /// Says whether the schema is the one that this program knows, and what to do if it is not.

@@ -13,7 +13,6 @@ use postrider::store::ClaimRequest;
 use crate::PostgresStore;
 use crate::claim::Taken;
 use crate::error::Result;
-use crate::lent::Lent;
 use crate::values::{Columns as _, int, micros};
 
 /// A lane of an endpoint with limits in which something waits.
@@ -40,7 +39,7 @@ impl PostgresStore {
         limit: u32,
         taken: &mut Taken,
     ) -> Result<Metered> {
-        let mut lent = Lent::from(self.pool(), "claiming for endpoints with limits").await?;
+        let mut lent = self.lend("claiming for endpoints with limits").await?;
         // Whatever the database's default is: each statement must have a snapshot of its own.
         lent.run(sqlx::query("begin isolation level read committed")).await?;
         let lock = sqlx::query(include_str!("../sql/claim_meters.sql"))

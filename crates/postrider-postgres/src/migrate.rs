@@ -25,6 +25,7 @@ pub(crate) const MIGRATIONS: &[Migration] = &[
     Migration { version: 3, name: "admission", sql: include_str!("../migrations/0003_admission.sql") },
     Migration { version: 4, name: "functions", sql: include_str!("../migrations/0004_functions.sql") },
     Migration { version: 5, name: "views", sql: include_str!("../migrations/0005_views.sql") },
+    Migration { version: 6, name: "bounds", sql: include_str!("../migrations/0006_bounds.sql") },
 ];
 
 impl Migration {
@@ -43,6 +44,7 @@ type Applied = Vec<(i32, String, Vec<u8>)>;
 pub(crate) async fn migrate(pool: &PgPool) -> Result<Vec<String>> {
     let failed = || store_error("applying migrations");
     let mut transaction = pool.begin().await.map_err(failed())?;
+    must_be_utf8(&mut transaction).await?;
     sqlx::query(include_str!("../sql/migrations_lock.sql")).execute(&mut *transaction).await.map_err(failed())?;
     if !recorded(&mut transaction).await? {
         sqlx::raw_sql(include_str!("../sql/migrations_create.sql"))
@@ -65,6 +67,24 @@ pub(crate) async fn migrate(pool: &PgPool) -> Result<Vec<String>> {
     Ok(pending.iter().map(Migration::label).collect())
 }
 
+/// Payloads are bytes, but what receivers answer, metadata and reasons are texts. One character that the database's encoding
+/// lacks would keep a delivery from being settled, time and again.
+async fn must_be_utf8(connection: &mut PgConnection) -> Result<()> {
+    let encoding: String = sqlx::query_scalar("select current_setting('server_encoding')")
+        .fetch_one(connection)
+        .await
+        .map_err(store_error("asking for the database's encoding"))?;
+    // SQL_ASCII keeps whatever bytes it is given, and Postrider gives it UTF-8.
+    if ["UTF8", "SQL_ASCII"].contains(&encoding.as_str()) {
+        return Ok(());
+    }
+    let message = format!(
+        "the database has the encoding {encoding}, and Postrider needs UTF8; use one that was made with \
+         `create database name encoding 'UTF8' template template0`"
+    );
+    Err(StoreError::new(StoreErrorCode::Schema, message))
+}
+
 /// Leaves the rules of admission where the SQL functions find them.
 pub(crate) async fn publish_admission(pool: &PgPool, admission: &Admission) -> Result<()> {
     let destinations = &admission.destinations;
@@ -80,9 +100,8 @@ pub(crate) async fn publish_admission(pool: &PgPool, admission: &Admission) -> R
     Ok(())
 }
 
-pub(crate) async fn pending(pool: &PgPool) -> Result<Vec<String>> {
-    let mut connection = pool.acquire().await.map_err(store_error("reading migrations"))?;
-    let applied = if recorded(&mut connection).await? { applied(&mut connection).await? } else { Applied::new() };
+pub(crate) async fn pending(connection: &mut PgConnection) -> Result<Vec<String>> {
+    let applied = if recorded(connection).await? { applied(connection).await? } else { Applied::new() };
     Ok(missing(&applied)?.iter().map(Migration::label).collect())
 }
 

@@ -11,12 +11,8 @@ use crate::values::{Columns as _, generation, text};
 
 impl PostgresStore {
     pub(crate) async fn read_once(&self, tenant: &str, subject: &str) -> Result<Option<OnceClaim>> {
-        let row = sqlx::query(include_str!("../sql/once.sql"))
-            .bind([text(tenant)])
-            .bind([text(subject)])
-            .fetch_optional(self.pool())
-            .await
-            .map_err(store_error("reading a once-only claim"))?;
+        let query = sqlx::query(include_str!("../sql/once.sql")).bind([text(tenant)]).bind([text(subject)]);
+        let row = self.maybe_row("reading a once-only claim", query).await?;
         let Some(row) = row else { return Ok(None) };
         let winner = match row.value::<Option<Uuid>>("event_id")? {
             Some(id) => Some(OnceWinner {
@@ -35,10 +31,9 @@ impl PostgresStore {
     }
 
     pub(crate) async fn begin_next_generation(&self, tenant: &str, subject: &str, operator: &Operator) -> Result<u64> {
-        let failed = || store_error("resetting a once-only claim");
-        let mut transaction = self.pool().begin().await.map_err(failed())?;
+        let mut transaction = self.lend("resetting a once-only claim").await?.begin("begin").await?;
         let generation = self.reset_once_in(&mut transaction, tenant, subject, operator).await?;
-        transaction.commit().await.map_err(failed())?;
+        transaction.commit().await?;
         Ok(generation)
     }
 

@@ -31,11 +31,12 @@ struct Place {
 impl PostgresStore {
     pub(crate) async fn retry_one(&self, id: DeliveryId, operator: &Operator) -> Result<Action> {
         for _ in 0..MAX_TRIES {
-            let mut connection = self.pool().acquire().await.map_err(store_error("retrying a delivery"))?;
-            if self.make_due(&mut connection, &[id.as_uuid()], operator).await? > 0 {
+            let mut lent = self.lend("retrying a delivery").await?;
+            let retried = self.make_due(&mut lent, &[id.as_uuid()], operator).await?;
+            lent.give_back();
+            if retried > 0 {
                 return Ok(Action::Done);
             }
-            drop(connection);
             let Some(place) = self.place(id).await? else { return Ok(Action::NotFound) };
             let forbidden = match place.status {
                 DeliveryStatus::Delivered => Forbidden::AlreadyDelivered,
@@ -57,7 +58,7 @@ impl PostgresStore {
     ) -> Result<u64> {
         let failed = || store_error("retrying deliveries");
         for _ in 0..MAX_TRIES {
-            let mut transaction = self.pool().begin_with(READ_ANYTHING).await.map_err(failed())?;
+            let mut transaction = self.lend("retrying deliveries").await?.begin(READ_ANYTHING).await?;
             let rows = filtered(include_str!("../sql/retry_matching.sql"), filter)
                 .bind(int(limit))
                 .fetch_all(&mut *transaction)
@@ -65,10 +66,11 @@ impl PostgresStore {
                 .map_err(failed())?;
             let ids = rows.iter().map(|row| row.value("id")).collect::<Result<Vec<Uuid>>>()?;
             if ids.is_empty() {
+                transaction.roll_back().await?;
                 return Ok(0);
             }
             let retried = self.make_due(&mut transaction, &ids, operator).await?;
-            transaction.commit().await.map_err(failed())?;
+            transaction.commit().await?;
             // None at all means that somebody else retried exactly these meanwhile; there may be others.
             if retried > 0 {
                 return Ok(retried);
@@ -90,14 +92,12 @@ impl PostgresStore {
 
     pub(crate) async fn cancel_one(&self, id: DeliveryId, reason: &str, operator: &Operator) -> Result<Action> {
         for _ in 0..MAX_TRIES {
-            let row = sqlx::query(include_str!("../sql/cancel.sql"))
+            let query = sqlx::query(include_str!("../sql/cancel.sql"))
                 .bind(self.now())
                 .bind(id.as_uuid())
                 .bind(text(reason))
-                .bind(text(&operator.0))
-                .fetch_one(self.pool())
-                .await
-                .map_err(store_error("cancelling a delivery"))?;
+                .bind(text(&operator.0));
+            let row = self.row("cancelling a delivery", query).await?;
             if row.value::<i64>("cancelled")? > 0 {
                 return Ok(Action::Done);
             }
@@ -113,11 +113,8 @@ impl PostgresStore {
     }
 
     async fn place(&self, id: DeliveryId) -> Result<Option<Place>> {
-        let row = sqlx::query(include_str!("../sql/operate_look.sql"))
-            .bind(id.as_uuid())
-            .fetch_optional(self.pool())
-            .await
-            .map_err(store_error("reading a delivery"))?;
+        let query = sqlx::query(include_str!("../sql/operate_look.sql")).bind(id.as_uuid());
+        let row = self.maybe_row("reading a delivery", query).await?;
         let Some(row) = row else { return Ok(None) };
         Ok(Some(Place {
             status: row.status("status")?,
@@ -136,7 +133,7 @@ impl PostgresStore {
             .fetch_all(&mut *transaction)
             .await
             .map_err(failed())?;
-        transaction.commit().await.map_err(failed())?;
+        transaction.commit().await?;
         let mut items = Vec::with_capacity(rows.len());
         for row in &rows {
             let action: String = row.value("action")?;
@@ -160,14 +157,12 @@ impl PostgresStore {
         after: Option<EventId>,
         limit: u32,
     ) -> Result<Retained> {
-        let row = sqlx::query(include_str!("../sql/retain.sql"))
+        let query = sqlx::query(include_str!("../sql/retain.sql"))
             .bind(self.now())
             .bind(micros(older_than))
             .bind(after.map(|id| id.as_uuid()))
-            .bind(int(limit))
-            .fetch_one(self.pool())
-            .await
-            .map_err(store_error("removing old events"))?;
+            .bind(int(limit));
+        let row = self.row("removing old events", query).await?;
         let looked_at = count(row.value("looked_at")?)?;
         let last: Option<Uuid> = row.value("last")?;
         let next = last.filter(|_| looked_at > 0 && looked_at >= u64::from(limit)).map(EventId::from_uuid);

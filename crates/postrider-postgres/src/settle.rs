@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use postrider::store::{Promoted, Recovered, Settle, Settlement};
 use postrider::{DeliveryId, Lease, LeaseToken, Verdict, WorkerId};
-use sqlx::postgres::PgRow;
+use sqlx::postgres::{PgArguments, PgRow, Postgres};
+use sqlx::query::Query;
 use uuid::Uuid;
 
+use crate::PostgresStore;
 use crate::error::Result;
 use crate::values::{Columns as _, count, int, micros, text};
-use crate::{PostgresStore, lent};
 
 fn ids(leases: &[Lease]) -> Vec<Uuid> {
     leases.iter().map(|lease| lease.delivery_id.as_uuid()).collect()
@@ -39,18 +40,29 @@ impl PostgresStore {
         if leases.is_empty() {
             return Ok(Vec::new());
         }
-        let query = sqlx::query(include_str!("../sql/renew.sql"))
-            .bind(self.now())
-            .bind(worker.as_str())
-            .bind(ids(leases))
-            .bind(tokens(leases))
-            .bind(micros(lease));
-        let rows = self.shared.heartbeats.rows("renewing leases", query).await?;
+        // What comes later than the lease's end is of no use.
+        let rows = self.shared.heartbeats.rows("renewing leases", self.renewal(worker, leases, lease), lease).await?;
         let renewed = |row: &PgRow| {
             let delivery_id = DeliveryId::from_uuid(row.value("delivery_id")?);
             Ok(Lease { delivery_id, token: LeaseToken(row.value("token")?) })
         };
         rows.iter().map(renewed).collect()
+    }
+
+    fn renewal(&self, worker: &WorkerId, leases: &[Lease], lease: Duration) -> Query<'static, Postgres, PgArguments> {
+        sqlx::query(include_str!("../sql/renew.sql"))
+            .bind(self.now())
+            .bind(worker.as_str().to_owned())
+            .bind(ids(leases))
+            .bind(tokens(leases))
+            .bind(micros(lease))
+    }
+
+    /// Has the connection for heartbeats made, and the statement prepared, before the first lease is to be renewed. Over a
+    /// slow wire that takes a while. If it fails, the first heartbeat does it.
+    pub(crate) fn prepare_heartbeats(&self, worker: &WorkerId) {
+        let (heartbeats, renewal) = (self.shared.heartbeats.clone(), self.renewal(worker, &[], Duration::ZERO));
+        tokio::spawn(async move { heartbeats.rows("preparing heartbeats", renewal, Duration::MAX).await });
     }
 
     pub(crate) async fn settle_all(&self, worker: &WorkerId, settles: &[Settle]) -> Result<Vec<Settlement>> {
@@ -79,7 +91,7 @@ impl PostgresStore {
             .bind(attempts().map(|attempt| attempt.error_detail.as_deref().map(text)).collect::<Vec<_>>())
             .bind(settles.iter().map(|settle| settle.disable_endpoint).collect::<Vec<_>>())
             .bind(settles.iter().map(|settle| settle.disable_after.map(micros)).collect::<Vec<_>>());
-        let applied = lent::rows(self.pool(), "settling", query).await?;
+        let applied = self.rows("settling", query).await?;
         let mut settlements = vec![Settlement::LeaseLost; settles.len()];
         for row in &applied {
             settlements[index_of(row)?] = Settlement::Applied;
@@ -95,7 +107,7 @@ impl PostgresStore {
             (0..leases.len()).filter(|&index| settlements[index] == Settlement::LeaseLost).collect();
         let asked: Vec<Lease> = unapplied.iter().map(|&index| leases[index]).collect();
         let query = sqlx::query(include_str!("../sql/settle_earlier.sql")).bind(ids(&asked)).bind(tokens(&asked));
-        let rows = lent::rows(self.pool(), "settling", query).await?;
+        let rows = self.rows("settling", query).await?;
         for row in &rows {
             settlements[unapplied[index_of(row)?]] = Settlement::AppliedEarlier;
         }
@@ -110,20 +122,20 @@ impl PostgresStore {
             .bind(worker.as_str())
             .bind(ids(leases))
             .bind(tokens(leases));
-        let row = lent::row(self.pool(), "releasing leases", query).await?;
+        let row = self.row("releasing leases", query).await?;
         count(row.value("released")?)
     }
 
     pub(crate) async fn recover_expired(&self, limit: u32, max_abandoned: u32) -> Result<Recovered> {
         let query =
             sqlx::query(include_str!("../sql/recover.sql")).bind(self.now()).bind(int(limit)).bind(int(max_abandoned));
-        let row = lent::row(self.pool(), "recovering expired leases", query).await?;
+        let row = self.row("recovering expired leases", query).await?;
         Ok(Recovered { returned: count(row.value("returned")?)?, dead: count(row.value("dead")?)? })
     }
 
     pub(crate) async fn promote_due(&self, limit: u32) -> Result<Promoted> {
         let query = sqlx::query(include_str!("../sql/promote.sql")).bind(self.now()).bind(int(limit));
-        let row = lent::row(self.pool(), "promoting scheduled deliveries", query).await?;
+        let row = self.row("promoting scheduled deliveries", query).await?;
         let next: Option<i64> = row.value("next_due_in")?;
         let next_due_in = next.map(|micros| Duration::from_micros(u64::try_from(micros).unwrap_or_default()));
         Ok(Promoted { ready: count(row.value("ready")?)?, next_due_in })

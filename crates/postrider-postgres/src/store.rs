@@ -13,24 +13,25 @@ use postrider::{
     OnceClaim, Page, PageRequest, Store, WorkerId,
 };
 
-use crate::PostgresStore;
 use crate::error::Result;
 use crate::wake::Channel;
+use crate::{PostgresStore, lent};
 
 #[async_trait]
 impl Store for PostgresStore {
     async fn enqueue(&self, events: Vec<NewEvent>) -> Result<Vec<Enqueued>, EnqueueError> {
-        self.enqueue_all(events).await
+        lent::answered(self.pool(), "enqueueing", self.enqueue_all(events)).await
     }
 
     async fn enqueue_each(&self, events: Vec<NewEvent>) -> Result<Vec<Result<Enqueued, EnqueueError>>> {
-        self.enqueue_apart(events).await
+        lent::answered(self.pool(), "enqueueing", self.enqueue_apart(events)).await
     }
 
     /// Any number of processes may dispatch from one database, so there is nothing to lock; a schema that this program
     /// does not know is found out here rather than at the first claim.
-    async fn start_dispatching(&self, _worker: &WorkerId) -> Result<DispatchGuard> {
+    async fn start_dispatching(&self, worker: &WorkerId) -> Result<DispatchGuard> {
         self.check_schema().await?;
+        self.prepare_heartbeats(worker);
         Ok(DispatchGuard::none())
     }
 

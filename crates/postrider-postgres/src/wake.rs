@@ -11,12 +11,17 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use sqlx::PgPool;
-use sqlx::postgres::PgListener;
+use postrider::{StoreError, StoreErrorCode};
+use sqlx::postgres::{PgArguments, PgListener, PgRow, Postgres};
+use sqlx::query::Query;
+use sqlx::{PgPool, Row as _};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use uuid::Uuid;
+
+use crate::error::Result;
+use crate::lent::Lent;
 
 /// What one can wait for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -139,13 +144,11 @@ impl Wake {
     async fn register(&self, pool: &PgPool, channel: Channel, timeout: Duration) -> bool {
         let lasts = (timeout * 3).max(SHORTEST_REGISTRATION);
         let now = Instant::now();
-        let written = sqlx::query(include_str!("../sql/listen.sql"))
+        let statement = sqlx::query(include_str!("../sql/listen.sql"))
             .bind(self.id)
             .bind(channel.as_str())
-            .bind(crate::values::micros(lasts))
-            .execute(pool)
-            .await;
-        if let Err(error) = written {
+            .bind(crate::values::micros(lasts));
+        if let Err(error) = ask(pool, statement).await {
             tracing::debug!(%error, channel = channel.as_str(), "could not register for wake-ups; polling instead");
             return false;
         }
@@ -155,8 +158,11 @@ impl Wake {
             state.until = Some(now + lasts);
             was_live
         };
-        let waiting = channel == Channel::Ready && !was_live;
-        waiting && sqlx::query_scalar(include_str!("../sql/any_ready.sql")).fetch_one(pool).await.unwrap_or(false)
+        if channel != Channel::Ready || was_live {
+            return false;
+        }
+        let found = ask(pool, sqlx::query(include_str!("../sql/any_ready.sql"))).await;
+        found.is_ok_and(|rows| rows.first().is_some_and(|row| row.get(0)))
     }
 
     /// Starts the listening task, at the first wait.
@@ -175,6 +181,14 @@ impl Drop for Wake {
             task.abort();
         }
     }
+}
+
+/// Asks the database. Whoever waits is interrupted often; what it has asked for meanwhile is answered all the same, so
+/// that its connection need not be closed.
+async fn ask(pool: &PgPool, statement: Query<'static, Postgres, PgArguments>) -> Result<Vec<PgRow>> {
+    let pool = pool.clone();
+    let asked = tokio::spawn(async move { Lent::from(&pool, "registering for wake-ups").await?.rows(statement).await });
+    asked.await.unwrap_or_else(|_| Err(StoreError::new(StoreErrorCode::Unavailable, "the runtime is shutting down")))
 }
 
 /// Listens for ever, over as many connections as it takes.

@@ -5,7 +5,8 @@
 use std::time::Duration;
 
 use postrider::store::{AttemptResult, ClaimRequest, Settle, Settlement};
-use postrider::{Lease, NewEvent, OutcomeKind, Store, StoreErrorCode, Verdict, WorkerId};
+use postrider::{EnqueueError, Enqueued, Lease, NewEvent, OutcomeKind, Store, StoreErrorCode, Verdict, WorkerId};
+use postrider_conformance::wait::{PATIENCE, eventually};
 use postrider_postgres::PostgresStore;
 use postrider_postgres::testing::TestDatabase;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
@@ -104,4 +105,39 @@ async fn a_settle_whose_connection_is_dead_comes_back_and_can_be_repeated() {
     let error = answer.expect("an answer, however long it takes").unwrap_err();
     assert_eq!(error.code, StoreErrorCode::Unavailable, "{error}");
     assert_eq!(store.settle(&worker(), &settles).await.unwrap(), [Settlement::Applied]);
+}
+
+/// The server keeps what was begun on a connection that went dead: here a key that was taken and never committed. It is free
+/// again after a while, and whoever comes under it meanwhile is told to come again.
+#[tokio::test]
+async fn a_key_that_was_taken_over_a_connection_that_went_dead_becomes_free_again() {
+    let database = TestDatabase::create().await;
+    let (wire, store, _) = leased(&database).await;
+    let event = || NewEvent::new("order.placed", "{}").to("https://hooks.example.com/").idempotency_key("k1");
+    let direct = database.store();
+    let mut holder = direct.pool().begin().await.unwrap();
+    direct.enqueue_in(&mut holder, event()).await.unwrap();
+    let enqueueing = tokio::spawn(async move { store.enqueue(vec![event()]).await });
+    let waiting =
+        "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'";
+    eventually("it waits for the key", PATIENCE, async || {
+        let count: i64 = sqlx::query_scalar(waiting).fetch_one(&mut *holder).await.unwrap();
+        (count == 1).then_some(())
+    })
+    .await;
+    wire.cut();
+    holder.rollback().await.unwrap();
+    // The server has taken the key for an enqueue that nobody can commit any more.
+    let enqueued =
+        eventually("the key is free again", PATIENCE * 2, async || match direct.enqueue(vec![event()]).await {
+            Ok(enqueued) => Some(enqueued),
+            Err(EnqueueError::Store(error)) => {
+                assert_eq!(error.code, StoreErrorCode::Contended, "{error}");
+                None
+            }
+            Err(error) => panic!("{error}"),
+        })
+        .await;
+    assert!(matches!(enqueued[..], [Enqueued::New { .. }]), "{enqueued:?}");
+    enqueueing.abort();
 }

@@ -22,15 +22,19 @@ async fn cancel(store: &PostgresStore, id: DeliveryId) {
 /// Cancels by the store's own statement, in a transaction that the test ends when it likes.
 async fn cancel_in_open_transaction(store: &PostgresStore, id: DeliveryId) -> Transaction<'static, Postgres> {
     let mut transaction = store.pool().begin().await.unwrap();
+    cancel_in(&mut transaction, id).await;
+    transaction
+}
+
+async fn cancel_in(transaction: &mut Transaction<'static, Postgres>, id: DeliveryId) {
     sqlx::query(include_str!("../sql/cancel.sql"))
         .bind(None::<jiff_sqlx::Timestamp>)
         .bind(id.as_uuid())
         .bind("not needed")
         .bind("anna")
-        .fetch_one(&mut *transaction)
+        .fetch_one(&mut **transaction)
         .await
         .unwrap();
-    transaction
 }
 
 async fn read(store: &PostgresStore, place: &mut FeedPlace) -> Vec<DeliveryId> {
@@ -54,6 +58,27 @@ async fn what_is_committed_late_is_read_late_and_once() {
     assert_eq!(read(&store, &mut place).await, [slow]);
     assert_eq!(place.gaps, []);
     assert_eq!(read(&store, &mut place).await, []);
+}
+
+/// Transaction ids and numbers are given out in different orders as well: the lower number may be that of the higher id, of
+/// which a snapshot says nothing while it runs.
+#[tokio::test]
+async fn the_number_of_a_younger_transaction_is_waited_for_as_well() {
+    let database = TestDatabase::create().await;
+    let store = database.store();
+    let (slow, quick) = (pending(&store).await, pending(&store).await);
+    let mut place = FeedPlace::default();
+    let mut older = store.pool().begin().await.unwrap();
+    sqlx::query("select pg_current_xact_id()").execute(&mut *older).await.unwrap();
+    let younger = cancel_in_open_transaction(&store, slow).await;
+    cancel_in(&mut older, quick).await;
+    older.commit().await.unwrap();
+    assert_eq!(read(&store, &mut place).await, [quick]);
+    let mut end = store.announcements_end().await.unwrap();
+    younger.commit().await.unwrap();
+    assert_eq!(read(&store, &mut place).await, [slow]);
+    assert_eq!(read(&store, &mut end).await, [slow]);
+    assert_eq!((place.gaps, end.gaps), (vec![], vec![]));
 }
 
 #[tokio::test]

@@ -2,7 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "the helpers of tests are tests")]
 
-use postrider::{Admission, DestinationPolicy, NewEvent};
+use postrider::{Admission, DestinationPolicy, NewEvent, Store as _};
 use postrider_postgres::PostgresStore;
 use postrider_postgres::testing::TestDatabase;
 use sqlx::postgres::PgDatabaseError;
@@ -59,9 +59,13 @@ async fn bad_arguments_have_a_state_a_code_and_a_hint_and_leave_nothing_behind()
         ("PR004", "subject_invalid", format!("{once}(null, 'a.b', '{{}}')")),
         ("PR004", "subject_invalid", "select postrider.reset_once('é')".into()),
         ("PR002", "tenant_invalid", "select postrider.reset_once('s', '')".into()),
+        ("PR002", "tenant_invalid", "select * from postrider.once('s', null)".into()),
+        ("PR004", "subject_invalid", "select * from postrider.once('é')".into()),
         ("PR005", "generation_invalid", format!("{once}('s', 'a.b', '{{}}', generation => 0)")),
         ("PR006", "topic_invalid", "select postrider.enqueue('a.b', '{}', topic => '')".into()),
         ("PR007", "metadata_invalid", "select postrider.enqueue('a.b', '{}', metadata => '[]')".into()),
+        ("PR007", "metadata_invalid", "select postrider.enqueue('a.b', '{}', metadata => '{\"a\": 1e400}')".into()),
+        ("PR007", "metadata_invalid", format!("{once}('s', 'a.b', '{{}}', metadata => '{{\"a\": [-1.1e308]}}')")),
         (
             "PR007",
             "metadata_too_deep",
@@ -102,6 +106,22 @@ async fn bad_arguments_have_a_state_a_code_and_a_hint_and_leave_nothing_behind()
     let brackets = format!("[{}]", vec!["\"[[[[ \\\" ]\""; 300].join(","));
     for taken in [&at_the_limit, &deepest, &brackets, r#""\ud83d\ude00 \\ud800""#] {
         assert!(refused(&store, &payload(taken)).await.is_ok(), "{taken:.60}");
+    }
+}
+
+/// What a function takes can be read again: nobody who may only enqueue can put something in the way of others.
+#[tokio::test]
+async fn metadata_at_its_bounds_can_be_read_by_the_library() {
+    let database = TestDatabase::create().await;
+    let store = database.store();
+    let deepest = format!("{}{}", "[".repeat(99), "]".repeat(99));
+    for value in ["1e308", "-1e308", "9.9999999999999999e307", "1e-400", "1e-16000", "18446744073709551616", &deepest] {
+        let call = "select postrider.enqueue('a.b', '{}', 'https://hooks.example.com/', metadata => $1::jsonb)";
+        let metadata = format!("{{\"a\": {value}}}");
+        let sent = sqlx::query_scalar(call).bind(&metadata).fetch_one(store.pool()).await;
+        let id: uuid::Uuid = sent.unwrap_or_else(|error| panic!("{value:.40}: {error}"));
+        let event = store.event(postrider::EventId::from_uuid(id)).await;
+        assert!(event.unwrap_or_else(|error| panic!("{value:.40}: {error}")).is_some());
     }
 }
 

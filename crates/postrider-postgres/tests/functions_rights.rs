@@ -133,6 +133,32 @@ async fn a_role_may_do_what_it_was_granted_and_nothing_else() {
     role.drop(&store).await;
 }
 
+/// What a later migration adds is open to everybody unless it says otherwise, and finds whatever its caller's path has.
+#[tokio::test]
+async fn everything_says_what_it_is_and_nothing_is_open_by_accident() {
+    let database = TestDatabase::create().await;
+    let store = database.store();
+    let listed = async |what: &str, condition: &str| {
+        let statement = format!("{what} and {condition} order by 1");
+        sqlx::query_scalar::<_, String>(AssertSqlSafe(statement)).fetch_all(store.pool()).await.unwrap()
+    };
+    let routines = "select p.oid::regprocedure::text from pg_proc p where p.pronamespace = 'postrider'::regnamespace";
+    let relations = "select c.oid::regclass::text from pg_class c where c.relnamespace = 'postrider'::regnamespace
+                     and c.relkind in ('r', 'v')";
+    let nothing = Vec::<String>::new();
+    assert_eq!(listed(routines, "obj_description(p.oid, 'pg_proc') is null").await, nothing);
+    assert_eq!(listed(relations, "obj_description(c.oid, 'pg_class') is null").await, nothing);
+    assert_eq!(listed(routines, "has_function_privilege('public', p.oid, 'execute')").await, nothing);
+    assert_eq!(
+        listed(relations, "has_table_privilege('public', c.oid, 'select, insert, update, delete')").await,
+        nothing
+    );
+    let loose = "(p.prosecdef or p.prokind = 'p')
+                 and p.proconfig is distinct from array['search_path=pg_catalog, pg_temp']";
+    assert_eq!(listed(routines, loose).await, nothing);
+    assert!(listed(routines, "p.prosecdef").await.len() >= 10);
+}
+
 /// Whatever a caller can create and set must not be found by functions that run with the owner's rights.
 #[tokio::test]
 async fn a_hostile_caller_cannot_put_anything_under_the_functions() {

@@ -16,7 +16,7 @@ async fn eight_stores_that_start_at_once_migrate_once() {
     let applied: Vec<String> = starts.join_all().await.into_iter().flatten().collect();
     assert_eq!(
         applied,
-        ["0001_places", "0002_server", "0003_admission", "0004_functions", "0005_views"],
+        ["0001_places", "0002_server", "0003_admission", "0004_functions", "0005_views", "0006_bounds"],
         "one of them applied it, the others found it applied"
     );
     assert_eq!(database.store().pending_migrations().await.unwrap(), Vec::<String>::new());
@@ -29,7 +29,7 @@ async fn an_empty_database_is_told_apart_from_a_migrated_one() {
     let store = database.store();
     assert_eq!(
         store.pending_migrations().await.unwrap(),
-        ["0001_places", "0002_server", "0003_admission", "0004_functions", "0005_views"]
+        ["0001_places", "0002_server", "0003_admission", "0004_functions", "0005_views", "0006_bounds"]
     );
     let error = store.check_schema().await.unwrap_err();
     assert_eq!(error.code, StoreErrorCode::Schema);
@@ -68,6 +68,38 @@ async fn a_migration_from_a_newer_program_is_refused() {
     for error in [store.migrate().await.unwrap_err(), store.check_schema().await.unwrap_err()] {
         assert_eq!(error.code, StoreErrorCode::Schema);
         assert!(error.message.contains("9000_later") && error.message.contains("newer"), "{error}");
+    }
+}
+
+/// A text that cannot be written would be tried to be written for ever.
+#[tokio::test]
+async fn a_database_that_cannot_hold_every_text_is_refused_by_name() {
+    let server = TestDatabase::create_empty().await;
+    for (encoding, is_refused) in [("LATIN1", true), ("SQL_ASCII", false)] {
+        let name = format!("postrider_test_encoding_{}", uuid::Uuid::new_v4().simple());
+        let create = format!("create database {name} encoding '{encoding}' template template0 locale 'C'");
+        sqlx::query(sqlx::AssertSqlSafe(create)).execute(server.store().pool()).await.unwrap();
+        let options: sqlx::postgres::PgConnectOptions = server.url().parse().unwrap();
+        let pool = sqlx::PgPool::connect_with(options.database(&name)).await.unwrap();
+        let store = PostgresStore::from_pool(pool.clone());
+        if is_refused {
+            let error = store.migrate().await.unwrap_err();
+            assert_eq!(error.code, StoreErrorCode::Schema);
+            assert!(error.message.contains("LATIN1") && error.message.contains("encoding 'UTF8'"), "{error}");
+        } else {
+            store.migrate().await.unwrap();
+            let call = "select postrider.enqueue('a.b', $1, metadata => $2::text::jsonb)";
+            let text = "{\"a\":\"é😀\"}";
+            let id: uuid::Uuid = sqlx::query_scalar(call).bind(text).bind(text).fetch_one(&pool).await.unwrap();
+            let event = store.event(postrider::EventId::from_uuid(id)).await.unwrap().unwrap();
+            assert_eq!((event.payload.as_ref(), event.metadata["a"].as_str()), (text.as_bytes(), Some("é😀")));
+            let broken = "select postrider.enqueue('a.b', '{}', metadata => convert_from('\\x7b2261223a22ff227d', 'SQL_ASCII')::jsonb)";
+            let error = sqlx::query(broken).execute(&pool).await.unwrap_err();
+            assert_eq!(error.as_database_error().unwrap().code().as_deref(), Some("22021"), "{error}");
+        }
+        pool.close().await;
+        let drop = format!("drop database {name} with (force)");
+        sqlx::query(sqlx::AssertSqlSafe(drop)).execute(server.store().pool()).await.unwrap();
     }
 }
 

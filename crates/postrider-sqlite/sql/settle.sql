@@ -2,10 +2,9 @@
 -- cancelled ones, so this writes one page.
 update postrider_deliveries
 set status = ?2,
-    attempt_count = attempt_count + 1,
+    attempt_count = ?6,
     abandoned_count = 0,
     next_attempt_at = ?3,
     last_attempted_at = ?4,
     error_detail = ?5
 where id = ?1
-returning earlier_attempts + attempt_count as number, endpoint_id

@@ -200,24 +200,26 @@ fn take(
     let mut rows = statement.query(params![lane.lane.0, wanted])?;
     let mut last_position: Option<i64> = None;
     let mut taken = 0;
+    // By place and not by name, which would be looked up for each row again.
     while let Some(row) = rows.next()? {
-        let delivery_id: Uuid = row.get("delivery_id")?;
+        let delivery_id: Uuid = row.get(1)?;
         let lease_token = Uuid::new_v4();
-        let endpoint_id: Option<Uuid> = row.get("endpoint_id")?;
+        let endpoint_id: Option<Uuid> = row.get(10)?;
         grant.execute(params![delivery_id, request.worker.as_str(), lease_token, lease_until])?;
         claims.push(Claim {
             lease: Lease { delivery_id: DeliveryId::from_uuid(delivery_id), token: LeaseToken(lease_token) },
             lane: lane.lane.clone(),
-            tenant: row.get("tenant")?,
-            event_id: EventId::from_uuid(row.get("event_id")?),
-            event_type: row.get("event_type")?,
-            payload: Bytes::from(row.get::<_, Vec<u8>>("payload")?),
-            destination_url: row.get("destination_url")?,
-            attempt_count: row.get("attempt_count")?,
-            earlier_attempts: row.get("earlier_attempts")?,
+            tenant: row.get(2)?,
+            event_id: EventId::from_uuid(row.get(3)?),
+            event_type: row.get(4)?,
+            payload: Bytes::from(row.get::<_, Vec<u8>>(5)?),
+            destination_url: row.get(6)?,
+            attempt_count: row.get(7)?,
+            earlier_attempts: row.get(8)?,
+            abandoned_count: row.get(9)?,
             endpoint: endpoint_id.and_then(|_| lane.endpoint.clone()),
         });
-        last_position = Some(row.get("position")?);
+        last_position = Some(row.get(0)?);
         taken += 1;
     }
     if let Some(last_position) = last_position {

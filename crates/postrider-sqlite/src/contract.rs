@@ -234,6 +234,7 @@ impl Store for SqliteStore {
 
     /// Asks a reader for the schema, and the writer whether it is there.
     async fn health(&self) -> Result<Health, StoreError> {
+        self.shared.in_place.check_from_outside()?;
         self.check_schema().await?;
         self.shared.writer.look().await?;
         let at = rows::timestamp(self.shared.clock.now()).map_err(|error| store_error("read the clock", error))?;

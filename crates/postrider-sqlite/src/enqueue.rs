@@ -76,6 +76,11 @@ fn enqueue_one(
             Standing::Taken { generation, winner } => return Ok(Enqueued::NotClaimed { generation, winner }),
         },
     };
+    if let Some(id) = event.id
+        && is_taken(session, id).map_err(sql_error)?
+    {
+        return Err(EnqueueError::id_taken(id));
+    }
     let event_id = write_event(session, admitted).map_err(sql_error)?;
     if let Some((wanted, generation)) = claim {
         once::claim(session, admitted, wanted, generation, event_id).map_err(sql_error)?;
@@ -139,9 +144,13 @@ fn earlier_event(session: &Session, admitted: &AdmittedEvent) -> rusqlite::Resul
         .optional()
 }
 
+fn is_taken(session: &Session, id: EventId) -> rusqlite::Result<bool> {
+    session.connection.prepare_cached(sql!("event"))?.exists(params![id.as_uuid()])
+}
+
 fn write_event(session: &mut Session, admitted: &AdmittedEvent) -> rusqlite::Result<EventId> {
     let event = admitted.event();
-    let id = session.mint();
+    let id = event.id.map_or_else(|| session.mint(), |id| id.as_uuid());
     let metadata = serde_json::to_string(&event.metadata).expect("a map of JSON values is JSON");
     let connection = &session.connection;
     connection.prepare_cached(sql!("enqueue_event"))?.execute(params![

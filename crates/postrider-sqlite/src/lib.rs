@@ -28,6 +28,7 @@ mod endpoints;
 mod enqueue;
 mod error;
 mod filter;
+mod in_place;
 mod keys;
 mod migrate;
 mod once;

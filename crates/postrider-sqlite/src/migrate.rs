@@ -24,6 +24,7 @@ struct Migration {
 const MIGRATIONS: &[Migration] = &[
     Migration { version: 1, name: "0001_places", sql: include_str!("../migrations/0001_places.sql") },
     Migration { version: 2, name: "0002_server", sql: include_str!("../migrations/0002_server.sql") },
+    Migration { version: 3, name: "0003_checks", sql: include_str!("../migrations/0003_checks.sql") },
 ];
 
 const CREATE_TABLE: &str = "\

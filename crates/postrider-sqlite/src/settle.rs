@@ -2,7 +2,8 @@
 
 use postrider::store::{Promoted, Recovered, Settle, Settlement};
 use postrider::{DeliveryId, EndpointId, Fact, Lease, Verdict, WorkerId};
-use rusqlite::params;
+use rusqlite::types::ToSqlOutput;
+use rusqlite::{CachedStatement, params};
 use uuid::Uuid;
 
 use crate::clock::{self, Micros};
@@ -41,70 +42,113 @@ pub(crate) fn settle(
     worker: &WorkerId,
     settles: &[Settle],
 ) -> rusqlite::Result<Vec<Settlement>> {
-    let mut streaks = Streaks::default();
-    settles.iter().map(|settle| settle_one(session, worker, &mut streaks, settle)).collect()
+    let (mut streaks, mut applied) = (Streaks::default(), Vec::new());
+    let settlements = settle_each(session, worker, settles, &mut applied)?;
+    session.announced |= !applied.is_empty();
+    for (index, endpoint_id) in applied {
+        if let Some(endpoint_id) = endpoint_id {
+            streaks.note(session, endpoint_id, &settles[index])?;
+        }
+    }
+    Ok(settlements)
 }
 
-fn settle_one(
-    session: &mut Session,
-    worker: &WorkerId,
-    streaks: &mut Streaks,
-    settle: &Settle,
-) -> rusqlite::Result<Settlement> {
-    let id = settle.lease.delivery_id;
-    if !consume(session, worker, &settle.lease)? {
-        let earlier: Option<i64> =
-            rows::find(&session.connection, sql!("settle_earlier"), params![id.as_uuid(), settle.lease.token.0])?;
-        return Ok(if earlier.is_some() { Settlement::AppliedEarlier } else { Settlement::LeaseLost });
-    }
-    let (status, next_attempt_at, fact) = match settle.verdict {
-        Verdict::Delivered => ("delivered", None, Fact::Delivered),
-        Verdict::Retry { after } => ("failed", Some(clock::after(session.now, after)), Fact::Failed),
-        Verdict::Dead => ("dead", None, Fact::Dead),
-    };
-    let (number, endpoint_id) = settle_delivery(session, settle, status, next_attempt_at)?;
-    write_attempt(session, worker, settle, number)?;
-    if let Some(due_at) = next_attempt_at {
-        places::schedule(session, id, due_at)?;
-    }
-    if fact == Fact::Dead {
-        places::bury(session, id, "exhausted")?;
-    }
-    places::announce(session, id, fact)?;
-    if let Some(endpoint_id) = endpoint_id {
-        streaks.note(session, endpoint_id, settle)?;
-    }
-    Ok(Settlement::Applied)
-}
-
-fn settle_delivery(
+/// Settles one by one with statements that are looked up once for all. Of those that were applied it notes the endpoint,
+/// which is looked after when all are done.
+fn settle_each(
     session: &Session,
-    settle: &Settle,
-    status: &str,
-    next_attempt_at: Option<Micros>,
-) -> rusqlite::Result<(u32, Option<EndpointId>)> {
-    let mut statement = session.connection.prepare_cached(sql!("settle"))?;
-    let id = settle.lease.delivery_id.as_uuid();
-    let values = params![id, status, next_attempt_at, session.now, settle.attempt.error_detail];
-    statement
-        .query_row(values, |row| Ok((row.get("number")?, rows::maybe_id(row, "endpoint_id", EndpointId::from_uuid)?)))
+    worker: &WorkerId,
+    settles: &[Settle],
+    applied: &mut Vec<(usize, Option<EndpointId>)>,
+) -> rusqlite::Result<Vec<Settlement>> {
+    let mut statements = Statements::prepare(session)?;
+    let mut settlements = Vec::with_capacity(settles.len());
+    for (index, settle) in settles.iter().enumerate() {
+        let (id, token) = (settle.lease.delivery_id.as_uuid(), settle.lease.token.0);
+        if statements.consume.execute(params![id, worker.as_str(), token])? == 0 {
+            let earlier: Option<i64> = rows::find(&session.connection, sql!("settle_earlier"), params![id, token])?;
+            settlements.push(if earlier.is_some() { Settlement::AppliedEarlier } else { Settlement::LeaseLost });
+            continue;
+        }
+        #[cfg(feature = "failpoints")]
+        postrider::failpoint::reached(postrider::failpoint::MID_TRANSACTION);
+        applied.push((index, statements.apply(session, worker, settle)?));
+        settlements.push(Settlement::Applied);
+    }
+    Ok(settlements)
 }
 
-fn write_attempt(session: &Session, worker: &WorkerId, settle: &Settle, number: u32) -> rusqlite::Result<()> {
-    let attempt = &settle.attempt;
-    session.connection.prepare_cached(sql!("settle_attempt"))?.execute(params![
-        settle.lease.delivery_id.as_uuid(),
-        number,
-        settle.lease.token.0,
-        clock::before(session.now, attempt.started_ago),
-        u32::try_from(attempt.took.as_millis()).unwrap_or(u32::MAX),
-        attempt.outcome.as_str(),
-        attempt.status_code,
-        attempt.response_excerpt,
-        attempt.error_detail,
-        worker.as_str(),
-    ])?;
-    Ok(())
+/// What every settle runs.
+struct Statements<'session> {
+    consume: CachedStatement<'session>,
+    look: CachedStatement<'session>,
+    update: CachedStatement<'session>,
+    attempt: CachedStatement<'session>,
+    announce: CachedStatement<'session>,
+}
+
+impl<'session> Statements<'session> {
+    fn prepare(session: &'session Session) -> rusqlite::Result<Self> {
+        let connection = &session.connection;
+        Ok(Self {
+            consume: connection.prepare_cached(sql!("consume_lease"))?,
+            look: connection.prepare_cached(sql!("settle_look"))?,
+            update: connection.prepare_cached(sql!("settle"))?,
+            attempt: connection.prepare_cached(sql!("settle_attempt"))?,
+            announce: connection.prepare_cached(sql!("settle_announce"))?,
+        })
+    }
+
+    /// Writes the result of an attempt whose lease was consumed, and returns whose endpoint it is about.
+    ///
+    /// The delivery is read before it is written. `RETURNING` would say the same, but SQLite makes a table of its own for
+    /// what it returns, each time, which costs more than the update.
+    fn apply(&mut self, session: &Session, worker: &WorkerId, settle: &Settle) -> rusqlite::Result<Option<EndpointId>> {
+        let (now, delivery_id, attempt) = (session.now, settle.lease.delivery_id, &settle.attempt);
+        let id = delivery_id.as_uuid();
+        let (status, next_attempt_at, fact) = match settle.verdict {
+            Verdict::Delivered => ("delivered", None, Fact::Delivered),
+            Verdict::Retry { after } => ("failed", Some(clock::after(now, after)), Fact::Failed),
+            Verdict::Dead => ("dead", None, Fact::Dead),
+        };
+        let mut found = self.look.query(params![id])?;
+        let delivery = found.next()?.ok_or(rusqlite::Error::QueryReturnedNoRows)?;
+        let (attempt_count, earlier_attempts): (u32, u32) = (delivery.get(0)?, delivery.get(1)?);
+        let (attempt_count, endpoint_id) = (attempt_count + 1, delivery.get::<_, Option<Uuid>>(2)?);
+        self.update.execute(params![id, status, next_attempt_at, now, attempt.error_detail, attempt_count])?;
+        self.attempt.execute(params![
+            id,
+            earlier_attempts + attempt_count,
+            settle.lease.token.0,
+            clock::before(now, attempt.started_ago),
+            u32::try_from(attempt.took.as_millis()).unwrap_or(u32::MAX),
+            attempt.outcome.as_str(),
+            attempt.status_code,
+            attempt.response_excerpt,
+            attempt.error_detail,
+            worker.as_str(),
+        ])?;
+        if let Some(due_at) = next_attempt_at {
+            places::schedule(session, delivery_id, due_at)?;
+        }
+        if fact == Fact::Dead {
+            places::bury(session, delivery_id, "exhausted")?;
+        }
+        // Tenant, event, topic and metadata go from one row to the other as they are.
+        let copied = |column| delivery.get_ref(column).map(ToSqlOutput::Borrowed);
+        self.announce.execute(params![
+            copied(3)?,
+            copied(5)?,
+            fact.as_str(),
+            id,
+            copied(4)?,
+            endpoint_id,
+            attempt_count,
+            copied(6)?,
+            now
+        ])?;
+        Ok(endpoint_id.map(EndpointId::from_uuid))
+    }
 }
 
 pub(crate) fn release(session: &mut Session, worker: &WorkerId, leases: &[Lease]) -> rusqlite::Result<u64> {

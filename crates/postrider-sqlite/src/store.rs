@@ -7,10 +7,12 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use postrider::{Admission, Keyring, StoreError, StoreErrorCode};
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 use crate::clock::Clock;
 use crate::error::{open_error, store_error};
+use crate::in_place::InPlace;
 use crate::migrate;
 use crate::readers::{BUSY_TIMEOUT, CACHED_STATEMENTS, Readers};
 use crate::transaction::SqliteTransaction;
@@ -48,6 +50,7 @@ pub(crate) struct Shared {
     pub(crate) writer: Writer,
     pub(crate) wake: Arc<Wake>,
     pub(crate) clock: Arc<Clock>,
+    pub(crate) in_place: Arc<InPlace>,
     pub(crate) path: PathBuf,
 }
 
@@ -66,9 +69,10 @@ impl SqliteStore {
             return Err(StoreError::new(StoreErrorCode::Unavailable, message));
         }
         let (clock, wake) = (Arc::<Clock>::default(), Arc::<Wake>::default());
-        let start = || Writer::start(open_writer(path)?, Arc::clone(&clock), Arc::clone(&wake));
+        let in_place = Arc::new(InPlace::new(path));
+        let start = || Writer::start(open_writer(path)?, Arc::clone(&in_place), Arc::clone(&clock), Arc::clone(&wake));
         let writer = start().map_err(|error| open_error(path, error))?;
-        let shared = Shared { writer, readers: Readers::new(path), wake, clock, path: path.to_owned() };
+        let shared = Shared { writer, readers: Readers::new(path), wake, clock, in_place, path: path.to_owned() };
         Ok(Self { shared: Arc::new(shared), admission: Arc::default(), vault: Arc::default() })
     }
 
@@ -182,6 +186,9 @@ fn open_writer(path: &Path) -> rusqlite::Result<Connection> {
     let connection = Connection::open_with_flags(path, flags)?;
     connection.busy_timeout(BUSY_TIMEOUT)?;
     connection.set_prepared_statement_cache_capacity(CACHED_STATEMENTS);
+    // Without this SQLite plans a statement anew whenever its limit is another number than before, which is at almost every
+    // claim. What the writer runs has one good plan; readers, whose filters differ, are better off without.
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
     use_write_ahead_log(&connection)?;
     // FULL: what was acknowledged survives a loss of power, not only a crash of the process. The writer relaxes it for
     // work that need not.

@@ -27,6 +27,7 @@ use uuid::Uuid;
 
 use crate::clock::{Clock, Micros, Mint};
 use crate::error::{again, store_error, writer_is_gone};
+use crate::in_place::InPlace;
 use crate::wake::Wake;
 
 /// At most so many pieces of work share a commit, so that the first of them does not wait for long.
@@ -67,6 +68,7 @@ pub(crate) struct Session {
     /// Workers that claimed through this store: what they hold was not left behind by an earlier process.
     pub(crate) claimers: HashSet<String>,
     pub(crate) wake: Arc<Wake>,
+    in_place: Arc<InPlace>,
     clock: Arc<Clock>,
     mint: Mint,
     data_version: i64,
@@ -185,6 +187,12 @@ impl Session {
         })
     }
 
+    /// Commits, unless it would be lost.
+    fn commit(&self) -> Result<(), StoreError> {
+        self.in_place.check()?;
+        self.control("commit")
+    }
+
     fn control(&self, statement: &'static str) -> Result<(), StoreError> {
         let run = || self.connection.prepare_cached(statement)?.execute([]);
         run().map(drop).map_err(|error| store_error(statement, error))
@@ -283,7 +291,12 @@ pub(crate) struct Writer {
 
 impl Writer {
     /// Starts the thread on a connection that is ready for use.
-    pub(crate) fn start(connection: Connection, clock: Arc<Clock>, wake: Arc<Wake>) -> rusqlite::Result<Self> {
+    pub(crate) fn start(
+        connection: Connection,
+        in_place: Arc<InPlace>,
+        clock: Arc<Clock>,
+        wake: Arc<Wake>,
+    ) -> rusqlite::Result<Self> {
         let callers_code_runs = Arc::new(AtomicBool::new(false));
         forbid_ending_the_transaction(&connection, Arc::clone(&callers_code_runs))?;
         let data_version = data_version(&connection)?;
@@ -294,6 +307,7 @@ impl Writer {
             announced: false,
             claimers: HashSet::new(),
             wake,
+            in_place,
             clock,
             mint: Mint::default(),
             data_version,
@@ -433,8 +447,12 @@ fn run_group(session: &mut Session, group: Vec<Box<dyn Job>>) {
     if ran.is_empty() {
         return;
     }
-    match session.control("commit") {
+    #[cfg(feature = "failpoints")]
+    postrider::failpoint::reached(postrider::failpoint::BEFORE_COMMIT);
+    match session.commit() {
         Ok(()) => {
+            #[cfg(feature = "failpoints")]
+            postrider::failpoint::reached(postrider::failpoint::AFTER_COMMIT);
             if std::mem::take(&mut session.made_ready) {
                 session.wake.ready.happened();
             }

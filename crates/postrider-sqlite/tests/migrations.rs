@@ -13,12 +13,12 @@ use postrider_sqlite::testing::TestDatabase;
 async fn an_empty_file_has_everything_to_come_and_a_migrated_one_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let store = SqliteStore::open(folder.path().join("new.db")).unwrap();
-    assert_eq!(store.pending_migrations().await.unwrap(), ["0001_places", "0002_server"]);
+    assert_eq!(store.pending_migrations().await.unwrap(), ["0001_places", "0002_server", "0003_checks"]);
     let error = store.check_schema().await.unwrap_err();
     assert_eq!(error.code, StoreErrorCode::Schema);
     assert!(error.message.contains("0001_places") && error.message.contains("postrider migrate"), "{error}");
 
-    assert_eq!(store.migrate().await.unwrap(), ["0001_places", "0002_server"]);
+    assert_eq!(store.migrate().await.unwrap(), ["0001_places", "0002_server", "0003_checks"]);
     assert_eq!(store.migrate().await.unwrap(), [""; 0]);
     assert_eq!(store.pending_migrations().await.unwrap(), [""; 0]);
     store.check_schema().await.unwrap();

@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::sync::mpsc;
 use std::task::Poll;
 
-use postrider::{EnqueueError, NewEvent, Store, StoreError, StoreErrorCode};
+use postrider::{EnqueueError, NewEvent, Store, StoreError, StoreErrorCode, WorkerId};
 use postrider_sqlite::testing::TestDatabase;
 use postrider_sqlite::{SqliteStore, SqliteTransaction};
 
@@ -258,4 +258,23 @@ async fn work_that_nobody_waits_for_any_more_is_done_before_the_store_closes() {
     drop(blocker);
     drop(store);
     assert_eq!(counts(database.store()).await, [1, 1, 1, 1]);
+}
+
+/// A loss of power cannot be tried in a test. What it depends on can: FULL syncs the log at every commit.
+#[tokio::test]
+async fn what_is_acknowledged_is_synced_to_the_disk() {
+    const FULL: i64 = 2;
+    let database = TestDatabase::create().await;
+    let store = database.store();
+    let synchronous = || {
+        let look = |tx: &mut SqliteTransaction<'_>| {
+            Ok::<i64, Anything>(tx.connection().query_row("pragma synchronous", [], |row| row.get(0))?)
+        };
+        store.transaction(look)
+    };
+    assert_eq!(synchronous().await.unwrap(), FULL);
+    // Claims and renewals need no sync. What comes after them does.
+    let worker = WorkerId::new("w1").unwrap();
+    store.renew(&worker, &[], std::time::Duration::from_secs(1)).await.unwrap();
+    assert_eq!(synchronous().await.unwrap(), FULL);
 }

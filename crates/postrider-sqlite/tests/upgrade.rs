@@ -74,8 +74,8 @@ async fn a_file_of_the_first_program_is_carried_over() {
     let path = folder.path().join("app.db");
     file_of_the_first_program(&path);
     let store = SqliteStore::open(&path).unwrap();
-    assert_eq!(store.pending_migrations().await.unwrap(), ["0002_server"]);
-    assert_eq!(store.migrate().await.unwrap(), ["0002_server"]);
+    assert_eq!(store.pending_migrations().await.unwrap(), ["0002_server", "0003_checks"]);
+    assert_eq!(store.migrate().await.unwrap(), ["0002_server", "0003_checks"]);
     store.check_schema().await.unwrap();
 
     let page = PageRequest::default();

@@ -36,6 +36,8 @@ pub const DEFAULT_TENANT: &str = "default";
 /// ```
 #[derive(Clone, PartialEq)]
 pub struct NewEvent {
+    /// The id that it brings, where its payload must name it. Otherwise the store mints one.
+    pub id: Option<EventId>,
     /// Whose event it is.
     pub tenant: String,
     /// What happened: `invoice.paid`.
@@ -61,6 +63,7 @@ pub struct NewEvent {
 impl fmt::Debug for NewEvent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("NewEvent")
+            .field("id", &self.id)
             .field("tenant", &self.tenant)
             .field("event_type", &self.event_type)
             .field("payload_bytes", &self.payload.len())
@@ -78,6 +81,7 @@ impl NewEvent {
     /// An event of this type with this JSON payload.
     pub fn new(event_type: impl Into<String>, payload: impl Into<Bytes>) -> Self {
         Self {
+            id: None,
             tenant: DEFAULT_TENANT.to_owned(),
             event_type: event_type.into(),
             payload: payload.into(),
@@ -89,6 +93,15 @@ impl NewEvent {
             metadata: Metadata::new(),
             topic: DEFAULT_TOPIC.to_owned(),
         }
+    }
+
+    /// Under this id, which the payload may then name. It must be new: see [`EventId::generate`].
+    ///
+    /// It is not compared when an event is repeated under an idempotency key: the first event keeps its own.
+    #[must_use]
+    pub fn id(mut self, id: EventId) -> Self {
+        self.id = Some(id);
+        self
     }
 
     /// To this URL only, rather than to the tenant's endpoints.
@@ -228,6 +241,7 @@ impl Admission {
 
     /// Accepts the event, or says what is wrong with it.
     pub fn admit(&self, event: NewEvent) -> Result<AdmittedEvent, Refusal> {
+        check_id(event.id)?;
         check_event_type(&event.event_type)?;
         payload::check(&event.payload, self.max_payload_bytes)?;
         check_name("tenant", "tenant_invalid", &event.tenant)?;
@@ -257,6 +271,17 @@ impl Admission {
             None => None,
         };
         Ok(AdmittedEvent { event, destination })
+    }
+}
+
+/// Lists are sorted and cut by ids, so an id says when.
+fn check_id(id: Option<EventId>) -> Result<(), Refusal> {
+    match id {
+        Some(id) if id.as_uuid().get_version_num() != 7 => {
+            let detail = format!("{id} is not made from a UUID of version 7, which sorts by time");
+            Err(Refusal::new("event_id_invalid", "id", detail).hint("use EventId::generate, or leave it to the store"))
+        }
+        _ => Ok(()),
     }
 }
 
@@ -306,6 +331,10 @@ fn check_metadata(metadata: &Metadata) -> Result<(), Refusal> {
             Value::Object(values) => {
                 texts.extend(values.keys());
                 waiting.extend(values.values().map(|value| (depth + 1, value)));
+            }
+            // A store that writes numbers out in digits could not read what is next to the largest of all.
+            Value::Number(number) if number.as_f64().is_some_and(|number| number.abs() > 1e308) => {
+                return refuse("metadata_invalid", "metadata has a number beyond 1e308".to_owned());
             }
             Value::Null | Value::Bool(_) | Value::Number(_) => {}
         }
@@ -407,6 +436,15 @@ pub enum EnqueueError {
     /// The store broke.
     #[error(transparent)]
     Store(#[from] StoreError),
+}
+
+impl EnqueueError {
+    /// An event brought an id that another one has.
+    pub fn id_taken(id: EventId) -> Self {
+        let detail = format!("there is an event {id} already");
+        let hint = "bring a new id with every event, and an idempotency key with what may be repeated";
+        Self::Refused(Refusal::new("event_id_taken", "id", detail).hint(hint))
+    }
 }
 
 /// An event as it is stored.

@@ -15,6 +15,9 @@ pub mod dispatcher;
 pub mod duration;
 pub mod endpoint;
 pub mod event;
+#[cfg(feature = "failpoints")]
+#[doc(hidden)]
+pub mod failpoint;
 pub mod headers;
 pub mod ids;
 pub mod keyring;

@@ -1,8 +1,8 @@
 //! How long a receiver asks us to wait: the `Retry-After` header, as seconds or as an HTTP date.
 //!
 //! A date is an instant on the receiver's clock, and a worker's own clock may be wrong. So where the response has a
-//! `Date` header, the two are subtracted from each other, and no clock of ours takes part. Only without one is the local
-//! clock consulted; the verdict's upper bound then limits what a wrong clock can do.
+//! `Date` header, the two are subtracted from each other, and no clock of ours takes part. Only without one is `now`
+//! consulted, which a dispatcher takes from its database; the verdict's upper bound limits what a wrong clock can do.
 
 use std::time::{Duration, SystemTime};
 

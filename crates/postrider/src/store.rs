@@ -284,6 +284,8 @@ pub struct Claim {
     pub attempt_count: u32,
     /// Attempts settled in earlier rounds.
     pub earlier_attempts: u32,
+    /// Claims in a row that ended without a result.
+    pub abandoned_count: u32,
     /// The endpoint as it is now; shared between the claims of one endpoint.
     pub endpoint: Option<Arc<Endpoint>>,
 }

@@ -232,6 +232,15 @@ fn metadata_has_no_nul_in_any_text_or_name() {
     }
 }
 
+/// Whoever may send must not be able to write what nobody can read.
+#[test]
+fn metadata_has_no_number_that_a_store_could_not_read_again() {
+    for value in [json!(f64::MAX), json!([{ "a": -1.1e308 }])] {
+        assert_eq!(refused(admit(event().metadata("a", value.clone()))), ("metadata_invalid", "metadata"), "{value}");
+    }
+    assert!(admit(event().metadata("a", json!([1e308, -1e308, u64::MAX, i64::MIN, 5e-324]))).is_ok());
+}
+
 #[test]
 fn metadata_may_speak_of_nul_without_containing_it() {
     assert!(admit(event().metadata("a", "\\u0000")).is_ok());

@@ -164,7 +164,9 @@ fn introduce(url: &str, receiver: &str, policy: &RetryPolicy, output: Output) ->
     }
     let delays: Vec<String> = policy.delays().map(duration::format).collect();
     output.line(format!("postrider {} serves {}", env!("CARGO_PKG_VERSION"), output.toned(url, Tone::Good)))?;
-    for (what, path) in [("API", "/v1/deliveries"), ("its description", "/docs"), ("metrics", "/metrics")] {
+    for (what, path) in
+        [("dashboard", "/"), ("API", "/v1/deliveries"), ("its description", "/docs"), ("metrics", "/metrics")]
+    {
         output.line(format!("  {what:<16} {url}{path}"))?;
     }
     output.line(format!(

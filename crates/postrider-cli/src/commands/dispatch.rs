@@ -78,7 +78,7 @@ pub(crate) async fn run(arguments: Arguments, context: &Context) -> Result<(), F
     // The key of the configuration is the server's address; a dispatcher beside it must not want the same one.
     let bound = if arguments.listen.is_some() { Some(process::bind(config.listen).await?) } else { None };
     let preparation = if arguments.migrate { Preparation::Migrate } else { Preparation::Create };
-    let store = config.database.open_for_work(&config, preparation).await?;
+    let store = config.database.open_for_service(&config, preparation).await?;
     let dispatcher = build(Arc::clone(&store), &config)?;
     tell_start(&config, &dispatcher);
     let server = bound.map(|(listener, url)| {
@@ -115,6 +115,7 @@ pub(crate) fn build(store: Arc<dyn Store>, config: &Config) -> Result<Dispatcher
         .max_in_flight_per_destination(config.max_in_flight_per_destination)
         .timeout(config.timeout)
         .connect_timeout(config.connect_timeout)
+        .name_servers(config.name_servers.clone())
         .retry_policy(config.retry_policy.clone())
         .signing_secrets(config.signing_secrets.clone())
         .signature(config.signature.clone())

@@ -90,7 +90,7 @@ pub(crate) async fn run(arguments: Arguments, context: &Context) -> Result<(), F
     // Before anything is written or a key is made: a port that is taken is the likeliest reason not to start.
     let (listener, url) = process::bind(config.listen).await?;
     let preparation = if arguments.no_migrate { Preparation::Check } else { Preparation::Migrate };
-    let store = config.database.open_for_work(&config, preparation).await?;
+    let store = config.database.open_for_service(&config, preparation).await?;
     let with_dispatcher = config.dispatch_enabled && !arguments.no_dispatch;
     let dispatcher = if with_dispatcher { Some(dispatch::build(Arc::clone(&store), &config)?) } else { None };
     if let Some(dispatcher) = &dispatcher {
@@ -113,7 +113,11 @@ pub(crate) async fn run(arguments: Arguments, context: &Context) -> Result<(), F
         dispatch::tell_start(&config, dispatcher);
     }
 
-    let server_config = ServerConfig { dev: arguments.dev, ..process::server_config(&config) };
+    let server_config = ServerConfig {
+        dev: arguments.dev,
+        session_keys: config.database.keyring(&config)?,
+        ..process::server_config(&config)
+    };
     let monitor = dispatcher.as_ref().map(postrider::Dispatcher::monitor);
     let server = Server::new(service.clone(), server_config).dispatcher_monitor(monitor);
     let ended = Process { dispatcher, server: Some((server, listener)) }.run(signals, std::future::pending()).await;

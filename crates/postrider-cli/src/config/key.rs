@@ -15,6 +15,7 @@ pub(crate) enum Key {
     MaxInFlightPerDestination,
     Timeout,
     ConnectTimeout,
+    NameServers,
     RetrySchedule,
     MaxAttempts,
     RetryJitter,
@@ -35,6 +36,7 @@ pub(crate) enum Key {
     DispatchEnabled,
     MaxConnections,
     RequestTimeout,
+    TrustForwardedProto,
     LogFormat,
     Server,
     ApiKey,
@@ -42,7 +44,7 @@ pub(crate) enum Key {
 
 impl Key {
     /// Every key, in the order in which they are documented and printed.
-    pub(crate) const ALL: [Self; 32] = [
+    pub(crate) const ALL: [Self; 34] = [
         Self::Database,
         Self::Listen,
         Self::WorkerId,
@@ -52,6 +54,7 @@ impl Key {
         Self::MaxInFlightPerDestination,
         Self::Timeout,
         Self::ConnectTimeout,
+        Self::NameServers,
         Self::RetrySchedule,
         Self::MaxAttempts,
         Self::RetryJitter,
@@ -72,6 +75,7 @@ impl Key {
         Self::DispatchEnabled,
         Self::MaxConnections,
         Self::RequestTimeout,
+        Self::TrustForwardedProto,
         Self::LogFormat,
         Self::Server,
         Self::ApiKey,
@@ -89,6 +93,7 @@ impl Key {
             Self::MaxInFlightPerDestination => "max_in_flight_per_destination",
             Self::Timeout => "timeout",
             Self::ConnectTimeout => "connect_timeout",
+            Self::NameServers => "name_servers",
             Self::RetrySchedule => "retry_schedule",
             Self::MaxAttempts => "max_attempts",
             Self::RetryJitter => "retry_jitter",
@@ -109,6 +114,7 @@ impl Key {
             Self::DispatchEnabled => "dispatch_enabled",
             Self::MaxConnections => "max_connections",
             Self::RequestTimeout => "request_timeout",
+            Self::TrustForwardedProto => "trust_forwarded_proto",
             Self::LogFormat => "log_format",
             Self::Server => "server",
             Self::ApiKey => "api_key",
@@ -132,7 +138,7 @@ impl Key {
             Self::MaxPayloadBytes => "262144",
             Self::KeptResponseBytes | Self::MaxConnections => "4096",
             Self::AllowedHosts | Self::AllowedNetworks => "",
-            Self::RequireHttps => "false",
+            Self::RequireHttps | Self::TrustForwardedProto => "false",
             Self::Signature => "standard",
             Self::Retention => "30d",
             Self::DisableAfter => "5d",
@@ -140,6 +146,7 @@ impl Key {
             Self::MaxAbandoned => "10",
             Self::DispatchEnabled => "true",
             Self::WorkerId
+            | Self::NameServers
             | Self::SigningSecret
             | Self::HeaderPrefix
             | Self::Signed
@@ -154,6 +161,7 @@ impl Key {
     pub(crate) const fn when_unset(self) -> &'static str {
         match self {
             Self::WorkerId => "(host name and a random part, new at each start)",
+            Self::NameServers => "(the system's: /etc/hosts and /etc/resolv.conf)",
             Self::HeaderPrefix => "(X-Webhook- with hmac-sha256-hex)",
             Self::Signed => "(timestamp.body with hmac-sha256-hex)",
             Self::SecretKey => "(generated beside an SQLite file; required on Postgres)",

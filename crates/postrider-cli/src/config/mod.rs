@@ -38,6 +38,8 @@ pub(crate) struct Config {
     pub(crate) max_in_flight_per_destination: u32,
     pub(crate) timeout: Duration,
     pub(crate) connect_timeout: Duration,
+    /// Empty for the system's.
+    pub(crate) name_servers: Vec<SocketAddr>,
     pub(crate) retry_policy: RetryPolicy,
     pub(crate) kept_response_bytes: usize,
     pub(crate) admission: Admission,
@@ -55,6 +57,7 @@ pub(crate) struct Config {
     pub(crate) dispatch_enabled: bool,
     pub(crate) max_connections: usize,
     pub(crate) request_timeout: Duration,
+    pub(crate) trust_forwarded_proto: bool,
     pub(crate) log_format: Option<LogFormat>,
     /// The server that client commands ask; without it they work on the database.
     pub(crate) server: Option<Url>,
@@ -116,6 +119,7 @@ impl Config {
         let max_in_flight_per_destination = reading.number(Key::MaxInFlightPerDestination, 1, 100_000)?;
         let timeout = reading.duration(Key::Timeout, ms(1), hour)?;
         let connect_timeout = reading.duration(Key::ConnectTimeout, ms(1), hour)?;
+        let name_servers = name_servers(reading)?;
         let retry_policy = retry_policy(reading)?;
         let max_payload_bytes = reading.number(Key::MaxPayloadBytes, 1, 1 << 30)?;
         let kept_response_bytes = reading.number(Key::KeptResponseBytes, 0, 1 << 20)?;
@@ -134,6 +138,8 @@ impl Config {
             reading.required(Key::DispatchEnabled, |written| Ok(show(value::truth(written)?, bool::to_string)))?;
         let max_connections = reading.number(Key::MaxConnections, 1, 1_000_000)?;
         let request_timeout = reading.duration(Key::RequestTimeout, ms(100), hour)?;
+        let trust_forwarded_proto =
+            reading.required(Key::TrustForwardedProto, |written| Ok(show(value::truth(written)?, bool::to_string)))?;
         let log_format = reading.optional(Key::LogFormat, |written| match value::text(written)?.as_str() {
             "pretty" => Ok(("pretty".to_owned(), LogFormat::Pretty)),
             "json" => Ok(("json".to_owned(), LogFormat::Json)),
@@ -160,6 +166,7 @@ impl Config {
             max_in_flight_per_destination,
             timeout,
             connect_timeout,
+            name_servers,
             retry_policy,
             kept_response_bytes,
             admission,
@@ -173,12 +180,22 @@ impl Config {
             dispatch_enabled,
             max_connections,
             request_timeout,
+            trust_forwarded_proto,
             log_format,
             server,
             api_key,
             effective: std::mem::take(&mut reading.effective),
         })
     }
+}
+
+fn name_servers(reading: &mut Reading) -> Result<Vec<SocketAddr>, Failure> {
+    let servers = reading.optional(Key::NameServers, |written| {
+        let servers =
+            value::list(written)?.iter().map(|text| value::name_server(text)).collect::<Result<Vec<_>, _>>()?;
+        Ok((servers.iter().map(ToString::to_string).collect::<Vec<_>>().join(","), servers))
+    })?;
+    Ok(servers.unwrap_or_default())
 }
 
 fn retry_policy(reading: &mut Reading) -> Result<RetryPolicy, Failure> {

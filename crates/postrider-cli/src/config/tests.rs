@@ -87,6 +87,7 @@ fn a_whole_file_is_read() {
         poll_interval = "250ms"
         max_in_flight = 10
         max_in_flight_per_destination = "4"
+        name_servers = ["10.0.0.2", "[::1]:5353"]
         retry_schedule = ["1s", "1m30s"]
         max_attempts = 3
         retry_jitter = 0.5
@@ -102,6 +103,7 @@ fn a_whole_file_is_read() {
         disable_after = "never"
         max_connections = 10
         request_timeout = "5s"
+        trust_forwarded_proto = true
         dispatch_enabled = false
         log_format = "json"
         server = "https://postrider.example.com/hooks"
@@ -117,10 +119,12 @@ fn a_whole_file_is_read() {
     assert!(!config.dispatch_enabled && config.log_format == Some(LogFormat::Json));
     assert_eq!(config.signature, SignatureScheme::hmac_sha256_hex("X-Acme-", Signed::Body).unwrap());
     assert_eq!(config.admission.destinations.allowed_networks().len(), 2);
+    assert_eq!(effective(&config, Key::NameServers).0.as_deref(), Some("10.0.0.2:53,[::1]:5353"));
     assert!(config.admission.destinations.requires_https());
     assert_eq!(effective(&config, Key::SigningSecret).0.as_deref(), Some("****"));
     assert_eq!(effective(&config, Key::Database).0.as_deref(), Some("postgres://app:****@localhost/app"));
     assert_eq!((config.max_connections, config.request_timeout), (10, Duration::from_secs(5)));
+    assert!(config.trust_forwarded_proto);
     assert_eq!((config.secret_keys.len(), config.disable_after), (1, None));
     assert_eq!(effective(&config, Key::SecretKey).0.as_deref(), Some("****"));
     assert_eq!(effective(&config, Key::ApiKey).0.as_deref(), Some("****"));
@@ -153,6 +157,7 @@ fn every_invalid_value_is_named_with_its_key_its_source_and_the_reason() {
         (Key::MaxInFlightPerDestination, "many", "from 1 to 100000"),
         (Key::Timeout, "15", "the unit is missing"),
         (Key::ConnectTimeout, "2h", "from 1ms to 1h"),
+        (Key::NameServers, "10.0.0.2,resolver", "each must be an IP address"),
         (Key::RetrySchedule, "30s,later", "`later`: not a duration"),
         (Key::MaxAttempts, "0", "from 1 to 1000"),
         (Key::RetryJitter, "2", "from 0 to 1"),
@@ -173,6 +178,7 @@ fn every_invalid_value_is_named_with_its_key_its_source_and_the_reason() {
         (Key::DispatchEnabled, "1", "true or false"),
         (Key::MaxConnections, "0", "from 1 to"),
         (Key::RequestTimeout, "1ms", "from 100ms to 1h"),
+        (Key::TrustForwardedProto, "1", "true or false"),
         (Key::LogFormat, "xml", "pretty or json"),
         (Key::Server, "127.0.0.1:8400", "a URL such as http://127.0.0.1:8400"),
         (Key::ApiKey, "canary", "begins with `prk_`"),

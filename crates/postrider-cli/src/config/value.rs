@@ -1,6 +1,6 @@
 //! From what was written to what it means. Each function refuses with the reason; the caller adds key, value and source.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -71,6 +71,13 @@ pub(crate) fn truth(written: &Written) -> Result<bool, Reason> {
 
 pub(crate) fn socket_address(written: &Written) -> Result<SocketAddr, Reason> {
     text(written)?.parse().map_err(|_| "it must be an IP address and a port, such as 127.0.0.1:8400".to_owned())
+}
+
+/// An address with or without the port, which is then the usual one of name servers.
+pub(crate) fn name_server(text: &str) -> Result<SocketAddr, Reason> {
+    let with_port = text.parse().ok();
+    let address = || text.parse().ok().map(|address: IpAddr| SocketAddr::new(address, 53));
+    with_port.or_else(address).ok_or_else(|| "each must be an IP address, with a port or without: 10.0.0.2".to_owned())
 }
 
 /// The base of a server's URLs, without the slash at its end.

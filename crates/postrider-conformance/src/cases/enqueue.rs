@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use jiff::SignedDuration;
-use postrider::{DeliveryStatus, EnqueueError, NewEvent};
+use postrider::{DeliveryStatus, EnqueueError, EventId, NewEvent};
 
 use crate::subject::Ending;
 use crate::trial::{Trial, event_to, lane_of, url_of};
@@ -54,6 +54,71 @@ pub async fn p2_an_event_whose_transaction_rolled_back_does_not_exist(t: &Trial)
 
     let again = t.enqueue_all(events).await;
     assert_eq!(again[0].deliveries().len(), 1, "the idempotency key is free: {again:?}");
+}
+
+/// Unwraps the refusal of an event whose id another one has.
+fn refused_for_its_id<T: std::fmt::Debug>(result: Result<T, EnqueueError>, id: EventId) {
+    match result {
+        Err(EnqueueError::Refused(refusal)) => {
+            assert_eq!(refusal.code, "event_id_taken");
+            assert!(refusal.to_string().contains(&id.to_string()), "{refusal}");
+        }
+        other => panic!("{id} is taken: {other:?}"),
+    }
+}
+
+pub async fn an_event_is_kept_under_the_id_that_it_brings(t: &Trial) {
+    let ids = [EventId::generate(), EventId::generate(), EventId::generate()];
+    let events = vec![
+        event_to("a").id(ids[0]),
+        event_to("a").id(ids[1]).once("subject"),
+        event_to("a").id(ids[2]).idempotency_key("k1"),
+        event_to("a"),
+    ];
+    let enqueued = t.enqueue_all(events).await;
+    assert_eq!(enqueued[..3].iter().map(postrider::Enqueued::event_id).collect::<Vec<_>>(), ids.map(Some));
+    for (id, enqueued) in ids.iter().zip(&enqueued) {
+        assert_eq!(t.store.event(*id).await.unwrap().expect("it is there").id, *id);
+        assert_eq!(t.delivery(enqueued.deliveries()[0].id).await.event_id, *id);
+    }
+    let claim = t.store.once("default", "subject").await.unwrap().expect("it was claimed");
+    assert_eq!(claim.winner.expect("by somebody").event_id, ids[1]);
+    let again = t.enqueue(event_to("a").id(EventId::generate()).idempotency_key("k1")).await;
+    assert_eq!(again.event_id(), Some(ids[2]), "what was enqueued under a key keeps its id");
+}
+
+pub async fn an_id_that_is_taken_is_refused_and_nothing_is_written(t: &Trial) {
+    let id = EventId::generate();
+    t.enqueue(event_to("a").id(id)).await;
+    let before = t.places().await;
+    refused_for_its_id(t.store.enqueue(vec![event_to("b").id(id)]).await, id);
+    refused_for_its_id(t.store.enqueue(vec![event_to("b"), event_to("c").once("s").id(id)]).await, id);
+    let twice = EventId::generate();
+    refused_for_its_id(t.store.enqueue(vec![event_to("b").id(twice), event_to("c").id(twice)]).await, twice);
+    refused_for_its_id(t.subject().enqueue_in_transaction(vec![event_to("b").id(id)], Ending::Commit).await, id);
+    assert_eq!(t.places().await, before);
+    assert!(t.store.once("default", "s").await.unwrap().is_none(), "nothing was claimed");
+}
+
+pub async fn an_id_that_is_taken_does_not_hurt_the_others_of_a_list(t: &Trial) {
+    let id = EventId::generate();
+    t.enqueue(event_to("a").id(id)).await;
+    let events = vec![event_to("b"), event_to("c").id(id), event_to("d").idempotency_key("k1"), event_to("e")];
+    let mut results = t.store.enqueue_each(events).await.unwrap();
+    refused_for_its_id(results.remove(1), id);
+    assert_eq!(results.len(), 3);
+    for result in results {
+        assert_eq!(result.unwrap().deliveries().len(), 1);
+    }
+    assert_eq!(t.claim("w1", 10).await.len(), 4);
+}
+
+pub async fn an_id_that_does_not_sort_by_time_is_refused(t: &Trial) {
+    let id = EventId::from_uuid(uuid::Uuid::new_v4());
+    match t.store.enqueue(vec![event_to("a").id(id)]).await {
+        Err(EnqueueError::Refused(refusal)) => assert_eq!(refusal.code, "event_id_invalid"),
+        other => panic!("{id} is random: {other:?}"),
+    }
 }
 
 pub async fn a_batch_is_enqueued_in_order_with_one_result_each(t: &Trial) {
@@ -174,6 +239,8 @@ pub async fn metadata_comes_back_as_it_was(t: &Trial) {
         .metadata("large", u64::MAX)
         .metadata("small", i64::MIN)
         .metadata("float", 1e300)
+        .metadata("largest", serde_json::json!([1e308, -1e308]))
+        .metadata("smallest", 5e-324)
         .metadata("fraction", 0.1)
         .metadata("é 😀 \"quoted\"", "it's \\ and \n")
         .metadata("nested", serde_json::json!({"b": [null, true, {}], "a": ""}));

@@ -47,6 +47,23 @@ pub async fn an_attempt_carries_the_documented_headers_and_a_signature_that_othe
     assert_eq!((totals.claimed, totals.delivered, totals.responses_2xx), (1, 1, 1));
 }
 
+pub async fn the_id_and_the_attempt_are_said_in_headers_of_ones_own_too_and_these_replace_none_of_ours(t: &Trial) {
+    let receiver = Receiver::start(|_, number| Answer::status(if number == 1 { 500 } else { 200 })).await;
+    let enqueued = t.enqueue(event_for(&receiver)).await;
+    let retry = RetryPolicy::schedule([Duration::from_millis(1)], 2).unwrap();
+    let builder = dispatcher(&t.store, "w1")
+        .retry_policy(retry)
+        .event_id_header(http::HeaderName::from_static("idempotency-key"))
+        .attempt_header(http::HeaderName::from_static("content-type"));
+    let running = Running::start(builder);
+    becomes(t, enqueued.deliveries()[0].id, DeliveryStatus::Delivered).await;
+    running.stop().await;
+    for request in receiver.requests() {
+        assert_eq!(request.header("idempotency-key"), enqueued.event_id().unwrap().to_string());
+        assert_eq!(request.header("content-type"), "application/json");
+    }
+}
+
 pub async fn p18_the_receiver_gets_exactly_the_bytes_that_were_accepted(t: &Trial) {
     let receiver = Receiver::answering(200).await;
     let odd = [

@@ -141,6 +141,7 @@ macro_rules! flights {
     ($open:ident) => {
         $crate::flight_theme!($open, attempts: [
             an_attempt_carries_the_documented_headers_and_a_signature_that_others_verify,
+            the_id_and_the_attempt_are_said_in_headers_of_ones_own_too_and_these_replace_none_of_ours,
             p18_the_receiver_gets_exactly_the_bytes_that_were_accepted,
             p19_the_id_stays_the_same_while_timestamp_and_signature_are_fresh,
             p24_the_signed_timestamp_is_the_databases_whatever_the_worker_thinks,

@@ -203,6 +203,7 @@ impl Specification {
             assert_eq!(claim.event_id, delivery.event);
             assert_eq!(claim.attempt_count, delivery.attempt_count);
             assert_eq!(claim.earlier_attempts, delivery.earlier_attempts);
+            assert_eq!(claim.abandoned_count, delivery.abandoned_count);
             let slots = free.get_mut(&claim.lane).expect("its lane has something ready");
             assert!(*slots > 0, "{:?} has no free slot", claim.lane);
             *slots -= 1;

@@ -28,10 +28,10 @@ struct Kept {
 }
 
 #[derive(Debug, Default)]
-struct Counts {
+pub(super) struct Counts {
     accepted: AtomicUsize,
     ended: AtomicUsize,
-    sent: AtomicU64,
+    pub(super) sent: AtomicU64,
 }
 
 /// One accepted connection.
@@ -95,6 +95,15 @@ impl Hostile {
         F: Fn(Victim) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = ()> + Send + 'static,
     {
+        Self::listen(move |tcp, counts| behave(Victim { tcp, counts })).await
+    }
+
+    /// Accepts connections, and does this with each.
+    pub(super) async fn listen<F, Fut>(behave: F) -> Self
+    where
+        F: Fn(TcpStream, Arc<Counts>) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = ()> + Send + 'static,
+    {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback has a free port");
         let address = listener.local_addr().expect("a bound listener has an address");
         let counts = Arc::new(Counts::default());
@@ -104,7 +113,7 @@ impl Hostile {
             loop {
                 let Ok((tcp, _)) = listener.accept().await else { continue };
                 shared.accepted.fetch_add(1, Ordering::SeqCst);
-                let behaviour = behave(Victim { tcp, counts: Arc::clone(&shared) });
+                let behaviour = behave(tcp, Arc::clone(&shared));
                 let counts = Arc::clone(&shared);
                 connections.spawn(async move {
                     behaviour.await;

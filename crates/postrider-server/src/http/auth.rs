@@ -106,7 +106,7 @@ fn named_tenant(headers: &HeaderMap) -> Result<Option<Tenancy>, Problem> {
     Ok(Some(tenancy))
 }
 
-fn caller_with(key: ApiKey, named: Option<Tenancy>) -> Result<Caller, Problem> {
+pub(crate) fn caller_with(key: ApiKey, named: Option<Tenancy>) -> Result<Caller, Problem> {
     let any_tenant = key.tenant.is_none();
     let tenant = match (key.tenant, named) {
         (None, named) => named.unwrap_or(Tenancy::One(DEFAULT_TENANT.to_owned())),

@@ -1,5 +1,7 @@
 //! Bodies: read within bounds of size and time, and understood strictly.
 
+use std::fmt;
+use std::marker::PhantomData;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +11,9 @@ use axum::extract::{FromRequest, Request};
 use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, header};
 use http_body_util::BodyExt as _;
-use serde::de::DeserializeOwned;
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{DeserializeOwned, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::AppState;
@@ -26,7 +30,7 @@ const DISCARDING: Duration = Duration::from_secs(1);
 pub(super) const PAGE_BYTES: usize = 4_096;
 
 /// A body that was read. It has its part of what bodies may have together until it is dropped.
-pub(super) struct Read {
+pub(crate) struct Read {
     bytes: Bytes,
     _room: OwnedSemaphorePermit,
 }
@@ -46,11 +50,11 @@ impl<T: DeserializeOwned> FromRequest<AppState> for Body<T> {
     type Rejection = Problem;
 
     async fn from_request(request: Request, state: &AppState) -> Result<Self, Problem> {
-        parse(&read_json(request, state, MOST_BYTES).await?).map(Self)
+        parse(&read_json(request, state, MOST_BYTES).await?).map(|Object(value)| Self(value))
     }
 }
 
-/// A JSON body that may be left out.
+/// A JSON body that may be left out, or null.
 pub(super) struct OptionalBody<T>(pub(super) Option<T>);
 
 impl<T: DeserializeOwned> FromRequest<AppState> for OptionalBody<T> {
@@ -64,7 +68,7 @@ impl<T: DeserializeOwned> FromRequest<AppState> for OptionalBody<T> {
         }
         check_content_type(&parts.headers)?;
         check_text(&bytes)?;
-        parse(&bytes).map(|value| Self(Some(value)))
+        parse(&bytes).map(|value: Option<Object<T>>| Self(value.map(|Object(value)| value)))
     }
 }
 
@@ -107,7 +111,13 @@ fn check_content_type(headers: &HeaderMap) -> Result<(), Problem> {
     Ok(())
 }
 
-async fn read(headers: &HeaderMap, body: HttpBody, state: &AppState, most_bytes: usize) -> Result<Read, Problem> {
+/// The bytes of a body, whatever they are.
+pub(crate) async fn read(
+    headers: &HeaderMap,
+    body: HttpBody,
+    state: &AppState,
+    most_bytes: usize,
+) -> Result<Read, Problem> {
     let too_large = || {
         Problem::new(
             413,
@@ -186,6 +196,29 @@ fn check_text(bytes: &[u8]) -> Result<(), Problem> {
         return Err(Problem::new(400, "body_byte_order_mark", detail).hint("encode it without a byte order mark"));
     }
     Ok(())
+}
+
+/// An object and nothing else. By itself serde would also take an array, whose items it reads as the fields in order.
+pub(super) struct Object<T>(pub(super) T);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Fields<T>(PhantomData<T>);
+
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for Fields<T> {
+            type Value = T;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, fields: A) -> Result<T, A::Error> {
+                T::deserialize(MapAccessDeserializer::new(fields))
+            }
+        }
+
+        deserializer.deserialize_map(Fields(PhantomData)).map(Self)
+    }
 }
 
 /// Reads JSON strictly. What is wrong is told with its place, but without repeating a value.

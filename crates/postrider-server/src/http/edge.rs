@@ -1,5 +1,7 @@
 //! What every request and every answer has: an id, a line in the log, a place in the metrics, safe headers.
 
+use std::fmt;
+use std::net::SocketAddr;
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -20,7 +22,7 @@ const MOST_ID_BYTES: usize = 128;
 
 /// What is found out about a request on its way in, for its line in the log.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Notes(Arc<Mutex<Noted>>);
+pub(crate) struct Notes(Arc<Mutex<Noted>>);
 
 #[derive(Debug, Clone, Default)]
 struct Noted {
@@ -33,12 +35,30 @@ impl Notes {
         change(&mut self.0.lock().expect("no code panics while it holds this lock"));
     }
 
-    pub(super) fn key(&self, id: KeyId) {
+    pub(crate) fn key(&self, id: KeyId) {
         self.note(|noted| noted.key = Some(id));
     }
 
-    pub(super) fn tenant(&self, tenant: &str) {
+    pub(crate) fn tenant(&self, tenant: &str) {
         self.note(|noted| noted.tenant = Some(tenant.to_owned()));
+    }
+}
+
+/// Who is at the other end of a request's connection.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Peer(pub(crate) SocketAddr);
+
+/// Goes with an answer whose request a page makes by itself, again and again: its line is only for whoever looks closely.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Routine;
+
+/// Goes with a problem that is to be told to somebody in front of a page, and not to a program.
+#[derive(Clone)]
+pub(crate) struct Teller(pub(crate) Arc<dyn Fn(&Problem) -> Response + Send + Sync>);
+
+impl fmt::Debug for Teller {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Teller")
     }
 }
 
@@ -62,14 +82,19 @@ pub(super) async fn edge(State(state): State<AppState>, mut request: Request, ne
         }
         code = Some(problem.code.clone());
         let (mut parts, _) = response.into_parts();
-        parts.headers.remove(header::CONTENT_LENGTH);
-        let body = serde_json::to_vec(&problem).expect("a problem is plain data");
-        response = Response::from_parts(parts, body.into());
+        response = if let Some(Teller(tell)) = parts.extensions.remove() {
+            tell(&problem)
+        } else {
+            parts.headers.remove(header::CONTENT_LENGTH);
+            let body = serde_json::to_vec(&problem).expect("a problem is plain data");
+            Response::from_parts(parts, body.into())
+        };
     }
     let took = began.elapsed();
     let status = response.status().as_u16();
     let Noted { key, tenant } = notes.0.lock().expect("no code panics while it holds this lock").clone();
-    let line = Line { id: &id, method: &method, route: route.as_deref(), status, took, code, key, tenant };
+    let routine = response.extensions().get::<Routine>().is_some();
+    let line = Line { id: &id, method: &method, route: route.as_deref(), status, took, code, key, tenant, routine };
     line.tell();
     state.service().metrics().answered(route.as_deref(), &method, response.status(), took);
     if let Ok(id) = HeaderValue::from_str(&id) {
@@ -93,6 +118,7 @@ struct Line<'a> {
     code: Option<String>,
     key: Option<KeyId>,
     tenant: Option<String>,
+    routine: bool,
 }
 
 impl Line<'_> {
@@ -101,8 +127,8 @@ impl Line<'_> {
         let duration_ms = (self.took.as_secs_f64() * 100_000.0).round() / 100.0;
         let key = self.key.map(tracing::field::display);
         // Probes and scrapes come every few seconds and say nothing while all is well.
-        let routine = *status < 300 && route.is_some_and(|route| operations::ROUTES.contains(&route));
-        if routine {
+        let probe = *status < 300 && route.is_some_and(|route| operations::ROUTES.contains(&route));
+        if probe || self.routine {
             tracing::debug!(request_id = id, %method, route, status, duration_ms, "request");
         } else {
             tracing::info!(request_id = id, %method, route, status, duration_ms, code, key, tenant, "request");

@@ -48,7 +48,7 @@ impl FromRequestParts<AppState> for NoQuery {
 }
 
 /// The one id in the path.
-pub(super) struct Id<T>(pub(super) T);
+pub(crate) struct Id<T>(pub(crate) T);
 
 impl<T: FromStr<Err: ToString>> FromRequestParts<AppState> for Id<T> {
     type Rejection = Problem;

@@ -24,8 +24,16 @@ use tokio::sync::{Semaphore, watch};
 use utoipa::openapi::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 
+use crate::dashboard::{self, Desk};
 use crate::server::ServerConfig;
 use crate::service::Service;
+
+// What the dashboard has in common with the API.
+pub(crate) use auth::caller_with;
+pub(crate) use body::read as read_body;
+pub(crate) use edge::{Notes, Peer, Routine, Teller};
+pub(crate) use extract::Id;
+pub(crate) use routes::{StreamPlace, Streams};
 
 /// What every route has at hand.
 #[derive(Debug, Clone)]
@@ -40,6 +48,7 @@ struct Shared {
     requests: Semaphore,
     /// In pages of [`body::PAGE_BYTES`].
     body_room: Arc<Semaphore>,
+    desk: Desk,
 }
 
 impl AppState {
@@ -51,7 +60,8 @@ impl AppState {
     ) -> Self {
         let requests = Semaphore::new(config.max_requests);
         let body_room = Arc::new(Semaphore::new(config.max_body_bytes_held / body::PAGE_BYTES));
-        Self(Arc::new(Shared { service, config, monitor, draining, requests, body_room }))
+        let desk = Desk::new(&config);
+        Self(Arc::new(Shared { service, config, monitor, draining, requests, body_room, desk }))
     }
 
     pub(crate) fn service(&self) -> &Service {
@@ -60,6 +70,11 @@ impl AppState {
 
     pub(crate) fn config(&self) -> &ServerConfig {
         &self.0.config
+    }
+
+    /// What the dashboard remembers.
+    pub(crate) fn desk(&self) -> &Desk {
+        &self.0.desk
     }
 
     /// Whether the server is about to stop.
@@ -75,9 +90,10 @@ impl AppState {
     }
 }
 
-/// The whole API.
+/// The whole API, and the dashboard.
 pub(crate) fn api(state: AppState) -> Router {
-    finish(documented().split_for_parts().0.merge(pages::routes()), state)
+    let pages = pages::routes().merge(dashboard::routes());
+    finish(documented().split_for_parts().0.merge(pages), state)
 }
 
 /// What orchestrators and Prometheus ask for, and nothing else.

@@ -2,11 +2,19 @@
 
 use std::time::Duration;
 
+use postrider::Keyring;
+
 /// Within which limits the server works.
 #[derive(Debug, Clone)]
 pub struct ServerConfig {
     /// No keys are needed: everybody may do everything. Only possible on a loopback address.
     pub dev: bool,
+    /// What seals the sessions of the dashboard. Servers with the same keys know each other's. Without any, a new key is made
+    /// at each start, and whoever was signed in has to sign in again.
+    pub session_keys: Keyring,
+    /// Whether a proxy stands in front of the server that says in `X-Forwarded-Proto` whether a browser speaks https, and lets
+    /// no such header of others through.
+    pub trust_forwarded_proto: bool,
     /// How long new connections are still served when the server stops, while it says that it is not ready: a load balancer
     /// needs a moment to notice. Not longer than the drain timeout.
     pub linger: Duration,
@@ -38,6 +46,8 @@ impl Default for ServerConfig {
     fn default() -> Self {
         Self {
             dev: false,
+            session_keys: Keyring::default(),
+            trust_forwarded_proto: false,
             linger: Duration::from_secs(1),
             drain_timeout: Duration::from_secs(30),
             max_connections: 4_096,

@@ -21,6 +21,7 @@ use super::ServerConfig;
 use super::activity::{Activity, Tracked};
 use super::patient::{Patient, as_answer};
 use crate::api::Problem;
+use crate::http::Peer;
 
 /// How much of an HTTP/1 request is read ahead, its head included. More than a head may have, so that one that is too
 /// large is mostly answered by the API, which says what the limit is.
@@ -43,12 +44,17 @@ pub(super) async fn serve(
 ) {
     // An answer is written at once as a whole; there is nothing to wait for.
     let _ = stream.set_nodelay(true);
+    let peer = stream.peer_addr().ok().map(Peer);
     let activity = Activity::new();
     let service = {
         let activity = activity.clone();
         hyper::service::service_fn(move |request: Request<Incoming>| {
             let active = activity.begin();
-            let answering = router.clone().call(request.map(Body::new));
+            let mut request = request.map(Body::new);
+            if let Some(peer) = peer {
+                request.extensions_mut().insert(peer);
+            }
+            let answering = router.clone().call(request);
             async move {
                 let answer = match answering.await {
                     Ok(answer) => answer,

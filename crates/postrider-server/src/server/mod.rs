@@ -30,6 +30,9 @@ use crate::service::Service;
 /// How long to wait when no connection can be accepted, most likely because too many files are open.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
+/// How often it is told that no connection can be accepted, for as long as that is so.
+const TELL_EVERY: Duration = Duration::from_secs(10);
+
 /// How many that are turned away are told so at a time. The others are just closed.
 const TURNED_AWAY: usize = 64;
 
@@ -113,6 +116,7 @@ impl Door {
     /// Serves whoever connects, until `until` completes.
     async fn keep_open(&self, until: impl Future<Output = ()>, connections: &mut JoinSet<()>) {
         let mut until = pin!(until);
+        let mut told: Option<Instant> = None;
         loop {
             tokio::select! {
                 () = &mut until => return,
@@ -122,7 +126,10 @@ impl Door {
                         connection::serve(stream, router, config, self.closing.clone())
                     }),
                     Err(error) => {
-                        tracing::warn!(%error, "cannot accept a connection");
+                        if told.is_none_or(|told| told.elapsed() >= TELL_EVERY) {
+                            tracing::warn!(%error, "cannot accept a connection");
+                            told = Some(Instant::now());
+                        }
                         tokio::time::sleep(ACCEPT_PAUSE).await;
                     }
                 },

@@ -37,6 +37,8 @@ pub(crate) struct Stage {
     stop: watch::Sender<bool>,
     running: Vec<JoinHandle<()>>,
     dispatching: bool,
+    /// With which the dashboard knows who is signed in, also after a restart.
+    session_keys: Keyring,
 }
 
 /// Where the server keeps everything.
@@ -97,6 +99,7 @@ impl Stage {
             stop,
             running: Vec::new(),
             dispatching,
+            session_keys: Keyring::new([SecretKey::generate()]),
         };
         stage.admin = stage.key(None, Scope::Admin).await;
         stage.open("127.0.0.1:0").await;
@@ -108,7 +111,11 @@ impl Stage {
         let service = Service::new(Arc::clone(&self.store), settings);
         let listener = TcpListener::bind(address).await.unwrap();
         self.base = format!("http://{}", listener.local_addr().unwrap());
-        let config = ServerConfig { drain_timeout: Duration::from_secs(5), ..ServerConfig::default() };
+        let config = ServerConfig {
+            drain_timeout: Duration::from_secs(5),
+            session_keys: self.session_keys.clone(),
+            ..ServerConfig::default()
+        };
         let server = Server::new(service, config);
         let stopped = || {
             let mut stop = self.stop.subscribe();
@@ -267,6 +274,12 @@ impl Ask {
     pub(crate) fn json(mut self, body: &Value) -> Self {
         self.body = body.to_string().into();
         self.header("content-type", "application/json")
+    }
+
+    #[allow(dead_code, reason = "only the dashboard has forms")]
+    pub(crate) fn form(mut self, body: String) -> Self {
+        self.body = body.into();
+        self.header("content-type", "application/x-www-form-urlencoded")
     }
 
     pub(crate) fn maybe_json(self, body: Option<Value>) -> Self {

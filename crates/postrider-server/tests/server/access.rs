@@ -185,3 +185,53 @@ async fn without_keys_it_does_not_listen_to_the_world() {
     assert_eq!(error.kind(), std::io::ErrorKind::InvalidInput);
     assert!(error.to_string().contains("loopback"), "{error}");
 }
+
+/// The lines that set cookies on the page to sign in.
+async fn door_cookies(api: &Api, proto: Option<&str>) -> Vec<String> {
+    let request = api.bare(Method::GET, "/sign-in");
+    let request = proto.into_iter().fold(request, |request, proto| request.header("x-forwarded-proto", proto));
+    let response = request.send().await.unwrap();
+    let lines = response.headers().get_all("set-cookie").iter();
+    lines.map(|line| line.to_str().unwrap().to_owned()).collect()
+}
+
+#[tokio::test]
+async fn cookies_are_kept_to_https_where_a_proxy_is_believed() {
+    let believing = Api::start_with(|setup| setup.config.trust_forwarded_proto = true).await;
+    for proto in ["https", "HTTPS", "http, https"] {
+        let lines = door_cookies(&believing, Some(proto)).await;
+        assert!(lines[0].starts_with("__Host-postrider_door=") && lines[0].ends_with("; Secure"), "{lines:?}");
+    }
+    let doubting = Api::start().await;
+    for (api, proto) in [(&believing, None), (&believing, Some("http")), (&doubting, Some("https")), (&doubting, None)]
+    {
+        let lines = door_cookies(api, proto).await;
+        assert!(lines[0].starts_with("postrider_door=") && !lines[0].contains("Secure"), "{lines:?}");
+    }
+}
+
+#[tokio::test]
+async fn without_keys_the_dashboard_is_open_to_this_machine_and_its_forms_are_not_open_to_other_sites() {
+    let api = Api::start_with(|setup| setup.config.dev = true).await;
+    let page = api.bare(Method::GET, "/").send().await.unwrap();
+    assert_eq!((page.status().as_u16(), page.url().path()), (200, "/"));
+    let page = page.text().await.unwrap();
+    let token = page.split("name=\"csrf\" value=\"").nth(1).unwrap().split('"').next().unwrap();
+    let form = |token: &str| {
+        let body = format!("csrf={token}&tenant=default&name=guest&scope=read");
+        api.bare(Method::POST, "/keys").header("content-type", "application/x-www-form-urlencoded").body(body)
+    };
+    let own = api.url("").trim_end_matches('/').to_owned();
+    for (token, origin, status) in [
+        (token, own.as_str(), 200),
+        ("", own.as_str(), 403),
+        (token, "http://evil.example", 403),
+        (token, "http://localhost:1", 403),
+    ] {
+        let answer = form(token).header("origin", origin).send().await.unwrap();
+        assert_eq!(answer.status().as_u16(), status, "{origin} {token}");
+    }
+    let keys = api.get("/v1/keys").await.1;
+    let made = keys["data"].as_array().unwrap().iter().filter(|key| key["name"] == "guest").count();
+    assert_eq!(made, 1, "{keys}");
+}

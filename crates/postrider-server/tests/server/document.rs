@@ -149,5 +149,5 @@ async fn it_is_served_to_programs_and_to_people() {
     let style = api.bare(Method::GET, "/docs/style.css").send().await.unwrap();
     assert_eq!(style.headers()["content-type"], "text/css; charset=utf-8");
     let root = api.bare(Method::GET, "/").send().await.unwrap();
-    assert_eq!((root.status().as_u16(), root.url().path()), (200, "/docs"));
+    assert_eq!((root.status().as_u16(), root.url().path()), (200, "/sign-in"), "the dashboard asks who is there");
 }

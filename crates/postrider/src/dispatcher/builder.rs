@@ -1,9 +1,12 @@
 //! What a dispatcher is told, checked as a whole before it exists.
 
 use std::fmt;
+use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
+
+use http::HeaderName;
 
 use super::Dispatcher;
 use crate::destination::DestinationPolicy;
@@ -26,6 +29,8 @@ pub(crate) struct Settings {
     pub(crate) retry_policy: RetryPolicy,
     pub(crate) signing_secrets: Vec<Secret>,
     pub(crate) signature: SignatureScheme,
+    pub(crate) event_id_header: Option<HeaderName>,
+    pub(crate) attempt_header: Option<HeaderName>,
     pub(crate) drain_timeout: Duration,
     pub(crate) max_abandoned: u32,
     pub(crate) disable_after: Option<Duration>,
@@ -79,6 +84,8 @@ impl DispatcherBuilder {
                 retry_policy: RetryPolicy::default(),
                 signing_secrets: Vec::new(),
                 signature: SignatureScheme::default(),
+                event_id_header: None,
+                attempt_header: None,
                 drain_timeout: Duration::from_secs(30),
                 max_abandoned: 10,
                 disable_after: Some(Duration::from_hours(5 * 24)),
@@ -149,6 +156,20 @@ impl DispatcherBuilder {
         self
     }
 
+    /// Says the event's id in this header as well, for receivers that look there, such as `Idempotency-Key`. It replaces none
+    /// of the headers that every request has.
+    pub fn event_id_header(mut self, name: HeaderName) -> Self {
+        self.settings.event_id_header = Some(name);
+        self
+    }
+
+    /// Says the number of the attempt, counted from 1, in this header as well. It replaces none of the headers that every
+    /// request has.
+    pub fn attempt_header(mut self, name: HeaderName) -> Self {
+        self.settings.attempt_header = Some(name);
+        self
+    }
+
     /// Which destinations may be dialled.
     pub fn destinations(mut self, policy: DestinationPolicy) -> Self {
         self.transport.destinations = policy;
@@ -170,6 +191,12 @@ impl DispatcherBuilder {
         self
     }
 
+    /// Name servers to ask; none means the system's.
+    pub fn name_servers(mut self, addresses: Vec<SocketAddr>) -> Self {
+        self.transport.name_servers = addresses;
+        self
+    }
+
     /// How much of a response's body is kept in the attempt's record.
     pub fn kept_response_bytes(mut self, bytes: usize) -> Self {
         self.transport.kept_response_bytes = bytes;
@@ -177,8 +204,8 @@ impl DispatcherBuilder {
     }
 
     /// The HTTP client's remaining settings: extra certificate roots, name servers, pool size. Sets also what
-    /// [`connect_timeout`](Self::connect_timeout), [`destinations`](Self::destinations) and
-    /// [`kept_response_bytes`](Self::kept_response_bytes) set.
+    /// [`connect_timeout`](Self::connect_timeout), [`destinations`](Self::destinations),
+    /// [`name_servers`](Self::name_servers) and [`kept_response_bytes`](Self::kept_response_bytes) set.
     pub fn transport(mut self, config: TransportConfig) -> Self {
         self.transport = config;
         self

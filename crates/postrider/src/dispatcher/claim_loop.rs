@@ -8,13 +8,15 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use jiff::Timestamp;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
+use tokio::time::timeout;
 
 use super::flight::Flight;
 use super::held::Granted;
 use super::summary::{self, Periods};
-use super::{Backoff, Shared, care, release, request};
+use super::{Backoff, Shared, care, release, request, suspects};
 use crate::lease::Lease;
 use crate::store::{Claim, ClaimRequest, Claimed, Lane, Settle, StoreError};
 
@@ -24,6 +26,14 @@ const MAX_CLAIM: u32 = 200;
 /// How long it rests at least for an endpoint's rate limit. A fast one has a token again after microseconds, and a
 /// bucket that holds many more by the time of the next claim.
 const SHORTEST_TOKEN_WAIT: Duration = Duration::from_millis(5);
+
+/// When a claim was made: by this machine's clock before and after it, and by the database's.
+#[derive(Debug, Clone, Copy)]
+struct Times {
+    asked_at: Instant,
+    answered_at: Instant,
+    at: Timestamp,
+}
 
 /// Claims and launches, until it is told to stop.
 pub(super) struct ClaimLoop {
@@ -76,14 +86,18 @@ impl ClaimLoop {
                     let leases: Vec<Lease> = claimed.claims.iter().map(|claim| claim.lease).collect();
                     release(&self.shared, &leases).await;
                 }
-                Ok(claimed) => {
+                Ok(mut claimed) => {
+                    let times = Times { asked_at, answered_at: Instant::now(), at: claimed.at };
                     self.backoff.reset();
                     let full = claimed.claims.len() >= limit as usize;
                     self.expect_token(claimed.next_token_in);
                     let saw_every_lane = self.saw_every_lane(&claimed);
                     self.cursor.clone_from(&claimed.cursor);
-                    self.launch(claimed, asked_at, &in_flight, flights);
-                    if saw_every_lane && !full {
+                    let suspect = suspects::set_apart(&self.shared, &mut claimed.claims).await;
+                    self.launch(claimed.claims, times, &in_flight, flights);
+                    if let Some(suspect) = suspect {
+                        self.launch_alone(suspect, times, flights).await;
+                    } else if saw_every_lane && !full {
                         self.rest().await;
                     }
                 }
@@ -147,19 +161,50 @@ impl ClaimLoop {
     }
 
     /// Registers the leases of a whole batch, then starts its attempts.
-    fn launch(&self, claimed: Claimed, asked_at: Instant, in_flight: &[(Lane, u32)], flights: &mut JoinSet<()>) {
-        let Claimed { claims, at, .. } = claimed;
+    fn launch(&self, claims: Vec<Claim>, times: Times, in_flight: &[(Lane, u32)], flights: &mut JoinSet<()>) {
+        #[cfg(feature = "failpoints")]
+        if !claims.is_empty() {
+            crate::failpoint::reached(crate::failpoint::AFTER_CLAIM);
+        }
         self.shared.count(|totals| totals.claimed += claims.len() as u64);
-        let answered_at = Instant::now();
-        self.shared.held.add(claims.iter().map(|claim| self.grant(claim, asked_at)), in_flight);
+        self.shared.held.add(claims.iter().map(|claim| self.grant(claim, times.asked_at)), in_flight);
         let (troubled, claims): (Vec<_>, Vec<_>) = claims.into_iter().partition(care::is_troubled);
         if !troubled.is_empty() {
             flights.spawn(care::set_aside(Arc::clone(&self.shared), troubled));
         }
         for claim in claims {
-            let shared = Arc::clone(&self.shared);
-            flights.spawn(Flight::new(shared, claim, at, answered_at).run(self.results.clone()));
+            self.fly(claim, times, flights);
         }
+    }
+
+    /// Starts the attempt of a suspect while nothing else is under way, and claims nothing for a moment. If the others take
+    /// too long, or the dispatcher is to stop, it is given back instead.
+    async fn launch_alone(&self, suspect: Claim, times: Times, flights: &mut JoinSet<()>) {
+        let (shared, lease) = (&self.shared, suspect.lease);
+        let patience = request::timeout(&suspect, &shared.settings) + shared.settings.term.lease();
+        shared.count(|totals| totals.claimed += 1);
+        let granted = self.grant(&suspect, times.asked_at);
+        shared.held.add([Granted { hard_deadline: granted.hard_deadline + patience, ..granted }], &[]);
+        self.unless_stopping(async {
+            let _ = timeout(patience, shared.held.alone()).await;
+        })
+        .await;
+        if self.is_stopping() || shared.held.len() > 1 {
+            release(shared, &[lease]).await;
+            shared.held.remove([lease.token]);
+            return;
+        }
+        suspects::tell(shared, &suspect);
+        self.fly(suspect, times, flights);
+        self.unless_stopping(async {
+            let _ = timeout(suspects::HEAD_START, shared.held.emptied()).await;
+        })
+        .await;
+    }
+
+    fn fly(&self, claim: Claim, times: Times, flights: &mut JoinSet<()>) {
+        let flight = Flight::new(Arc::clone(&self.shared), claim, times.at, times.answered_at);
+        flights.spawn(flight.run(self.results.clone()));
     }
 
     fn grant(&self, claim: &Claim, asked_at: Instant) -> Granted {

@@ -6,7 +6,7 @@ use std::time::Instant;
 use jiff::Timestamp;
 use tokio::sync::mpsc;
 
-use super::{Shared, exhaustion, release, request};
+use super::{Shared, exhaustion, request};
 use crate::lease::LeaseToken;
 use crate::outcome::{Outcome, verdict};
 use crate::store::{AttemptResult, Claim, Settle};
@@ -51,20 +51,43 @@ impl Flight {
                 return;
             }
         };
+        #[cfg(feature = "failpoints")]
+        crate::failpoint::reached(crate::failpoint::AFTER_SEND);
         // The settler is gone only when the dispatcher stops; then the lease is still held, and is given back.
         let _ = results.send(self.judge(&outcome, started)).await;
     }
 
+    /// Gives the lease back as if it had never been granted. While the store does not take it, it is kept: left to expire
+    /// it would count as abandoned, and nothing was tried.
     async fn give_back(&self) {
-        release(&self.shared, &[self.claim.lease]).await;
-        self.shared.held.remove([self.claim.lease.token]);
+        let (shared, lease) = (&self.shared, self.claim.lease);
+        loop {
+            match shared.store.release(&shared.settings.worker, &[lease]).await {
+                Ok(released) => {
+                    shared.count(|totals| totals.released += released);
+                    break;
+                }
+                Err(error) => {
+                    shared.count(|totals| totals.errors += 1);
+                    // Whatever keeps the store from it is told by those who claim and settle.
+                    tracing::debug!(delivery_id = %lease.delivery_id, code = %error.code, "a lease is to be given back");
+                }
+            }
+            if !shared.held.is_safe(lease.token, Instant::now()) {
+                break;
+            }
+            tokio::time::sleep(exhaustion::PAUSE).await;
+        }
+        shared.held.remove([lease.token]);
     }
 
     async fn attempt(&self, started: Instant) -> Result<Outcome, Exhausted> {
         // The wall clock of this machine may be wrong; the database's, carried on by the monotonic one, is not.
         let now = self.claimed_at + (started - self.answered_at);
+        #[cfg(feature = "failpoints")]
+        crate::failpoint::reached_with(&self.claim.payload);
         match request::post(&self.claim, &self.shared.settings, now) {
-            Ok(post) => self.shared.transport.try_post(post).await,
+            Ok(post) => self.shared.transport.try_post(post, now.into()).await,
             Err(refusal) => Ok(Outcome::Blocked(refusal)),
         }
     }

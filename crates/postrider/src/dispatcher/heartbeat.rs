@@ -17,31 +17,41 @@ use crate::store::{StoreError, StoreErrorCode};
 pub(super) async fn run(shared: Arc<Shared>) {
     let mut ticks = interval(shared.settings.term.heartbeat());
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut is_failing = false;
     loop {
         ticks.tick().await;
-        beat(&shared).await;
+        is_failing = beat(&shared, is_failing).await;
     }
 }
 
-async fn beat(shared: &Shared) {
+/// Renews what is held. Returns whether that has failed. That is told once, and not at every beat of a store that stays
+/// away; whoever claims and settles tells of it as well.
+async fn beat(shared: &Shared, has_failed: bool) -> bool {
     let term = shared.settings.term;
     // Taken before the renewal is sent: the store counts from a later moment, so this end is never too late.
     let sent_at = Instant::now();
     let (leases, overdue) = shared.held.due_for_renewal(sent_at);
     tell(shared, &overdue);
     if leases.is_empty() {
-        return;
+        return false;
     }
     let renewal = shared.store.renew(&shared.settings.worker, &leases, term.lease());
     let answer = timeout(term.heartbeat(), renewal).await.unwrap_or_else(|_| {
         Err(StoreError::new(StoreErrorCode::Busy, format!("no answer within {:?}", term.heartbeat())))
     });
     match answer {
-        Ok(renewed) => tell(shared, &shared.held.renewed(&leases, &renewed, sent_at + term.lease())),
+        Ok(renewed) => {
+            tell(shared, &shared.held.renewed(&leases, &renewed, sent_at + term.lease()));
+            false
+        }
         Err(error) => {
-            shared.store_failed("renew leases", &error);
             shared.count(|totals| totals.renewals_failed += leases.len() as u64);
-            for lease in &leases {
+            if has_failed {
+                shared.count(|totals| totals.errors += 1);
+            } else {
+                shared.store_failed("renew leases", &error);
+            }
+            for lease in leases.iter().filter(|_| !has_failed) {
                 tracing::warn!(
                     delivery_id = %lease.delivery_id,
                     worker_id = %shared.settings.worker,
@@ -51,6 +61,7 @@ async fn beat(shared: &Shared) {
                 );
             }
             tell(shared, &shared.held.renewal_failed(Instant::now()));
+            true
         }
     }
 }

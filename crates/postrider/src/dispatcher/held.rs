@@ -78,7 +78,7 @@ pub(crate) struct HeldLeases {
     inner: Mutex<Inner>,
     /// Told when a slot that somebody may be waiting for is free again.
     freed: Notify,
-    /// Told when the last entry goes away.
+    /// Told when one entry is left, or none.
     emptied: Notify,
 }
 
@@ -153,12 +153,12 @@ impl HeldLeases {
                 inner.lanes.remove(&held.lane);
             }
         }
-        let empty = inner.by_token.is_empty();
+        let few = inner.by_token.len() <= 1;
         drop(inner);
         if wanted {
             self.freed.notify_one();
         }
-        if empty {
+        if few {
             self.emptied.notify_waiters();
         }
     }
@@ -259,9 +259,18 @@ impl HeldLeases {
 
     /// Waits until nothing is held.
     pub(crate) async fn emptied(&self) {
+        self.at_most(0).await;
+    }
+
+    /// Waits until at most one lease is held.
+    pub(crate) async fn alone(&self) {
+        self.at_most(1).await;
+    }
+
+    async fn at_most(&self, count: usize) {
         loop {
             let emptied = self.emptied.notified();
-            if self.len() == 0 {
+            if self.len() <= count {
                 return;
             }
             emptied.await;

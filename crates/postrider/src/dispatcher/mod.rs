@@ -15,6 +15,8 @@
 //!   waits for its turn. Lanes take turns, and no lane gets more than its limit: a destination that hangs fills its own
 //!   slots and nobody else's.
 //! - A **flight** is one attempt: sign, POST, judge. It holds no transaction and no lock.
+//! - A **suspect** is a delivery that was abandoned again and again, and may be what crashes its dispatchers: it is sent
+//!   while nothing else is under way, so that it can take nobody down with it.
 //! - The **settler** hands results to the store in batches, and repeats a batch whose answer was lost.
 //! - The **heartbeat** renews every lease that is held, from the claim until its settle returns, in one call per tick.
 //!   A lease that the store no longer knows is lost: its attempt goes on, and its settle will change nothing.
@@ -36,6 +38,7 @@ mod held;
 mod request;
 mod settler;
 mod summary;
+mod suspects;
 mod tender;
 mod tidier;
 

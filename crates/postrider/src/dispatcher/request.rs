@@ -32,11 +32,19 @@ pub(super) fn post(claim: &Claim, settings: &Settings, now: Timestamp) -> Result
         endpoint.and_then(|endpoint| endpoint.signature.as_ref()).unwrap_or(&settings.signature);
 
     let mut headers = HeaderMap::with_capacity(16);
-    // The endpoint's own headers come first, so that they can replace none of ours.
+    // The endpoint's own headers come first, and those that were asked for next, so that they can replace none of ours.
     for (name, value) in endpoint.map(|endpoint| endpoint.headers.as_slice()).unwrap_or_default() {
         if let (Ok(name), Ok(value)) = (name.parse::<HeaderName>(), value.parse::<HeaderValue>()) {
             headers.insert(name, value);
         }
+    }
+    let event_id = claim.event_id.to_string();
+    let attempt = HeaderValue::from(claim.earlier_attempts + claim.attempt_count + 1);
+    if let Some(name) = &settings.event_id_header {
+        headers.insert(name, event_id.parse().expect("an id is lower-case ASCII"));
+    }
+    if let Some(name) = &settings.attempt_header {
+        headers.insert(name, attempt.clone());
     }
     headers.insert(header::CONTENT_TYPE, JSON);
     headers.insert(header::USER_AGENT, USER_AGENT);
@@ -45,10 +53,10 @@ pub(super) fn post(claim: &Claim, settings: &Settings, now: Timestamp) -> Result
     headers.insert(EVENT_TYPE, event_type);
     let delivery_id = claim.lease.delivery_id.to_string();
     headers.insert(DELIVERY_ID, delivery_id.parse().expect("an id is lower-case ASCII"));
-    headers.insert(ATTEMPT, HeaderValue::from(claim.earlier_attempts + claim.attempt_count + 1));
+    headers.insert(ATTEMPT, attempt);
 
     let message = Message {
-        event_id: &claim.event_id.to_string(),
+        event_id: &event_id,
         event_type: &claim.event_type,
         timestamp: now.as_second(),
         body: &claim.payload,

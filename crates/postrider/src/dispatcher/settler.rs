@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::mpsc;
+use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, timeout_at};
 
 use super::held::RenewalEnd;
@@ -21,15 +22,58 @@ const MAX_BATCH: usize = 200;
 /// How long a result waits for others to share its statement.
 const LINGER: Duration = Duration::from_millis(5);
 
+/// How many batches are under way at most. While one waits for the disk, the next is at work, and a store that
+/// gathers what comes at the same time commits both at once.
+const MAX_UNDER_WAY: usize = 2;
+
 pub(super) async fn run(shared: Arc<Shared>, mut inbox: mpsc::Receiver<Settle>) {
+    let mut under_way = JoinSet::new();
     let mut batch = Vec::with_capacity(MAX_BATCH);
-    while inbox.recv_many(&mut batch, MAX_BATCH).await > 0 {
+    loop {
+        tokio::select! {
+            received = inbox.recv_many(&mut batch, MAX_BATCH) => {
+                if received == 0 {
+                    break;
+                }
+            }
+            Some(result) = under_way.join_next() => {
+                ended(result);
+                continue;
+            }
+        }
         fill(&mut batch, &mut inbox, &shared).await;
+        while under_way.len() >= MAX_UNDER_WAY
+            && let Some(result) = under_way.join_next().await
+        {
+            ended(result);
+        }
+        // What has come while it waited for its turn.
+        while batch.len() < MAX_BATCH
+            && let Ok(settle) = inbox.try_recv()
+        {
+            batch.push(settle);
+        }
         shared.held.mark_settling(batch.iter().map(|settle| settle.lease.token));
-        settle(&shared, &batch).await;
-        shared.held.remove(batch.iter().map(|settle| settle.lease.token));
-        batch.clear();
+        let full = std::mem::replace(&mut batch, Vec::with_capacity(MAX_BATCH));
+        under_way.spawn(settle_and_free(Arc::clone(&shared), full));
     }
+    while let Some(result) = under_way.join_next().await {
+        ended(result);
+    }
+}
+
+/// A panic in a batch is one of the settler, and ends it at once.
+fn ended(result: Result<(), JoinError>) {
+    if let Err(error) = result
+        && error.is_panic()
+    {
+        std::panic::resume_unwind(error.into_panic());
+    }
+}
+
+async fn settle_and_free(shared: Arc<Shared>, batch: Vec<Settle>) {
+    settle(&shared, &batch).await;
+    shared.held.remove(batch.iter().map(|settle| settle.lease.token));
 }
 
 /// Waits a little for more results, unless everything in flight has already reported.
@@ -44,10 +88,24 @@ async fn fill(batch: &mut Vec<Settle>, inbox: &mut mpsc::Receiver<Settle>, share
     }
 }
 
+async fn settle_once(shared: &Shared, batch: &[Settle]) -> Result<Vec<Settlement>, StoreError> {
+    let settling = shared.store.settle(&shared.settings.worker, batch);
+    #[cfg(feature = "failpoints")]
+    {
+        use crate::failpoint::{self, AFTER_SETTLE, BEFORE_SETTLE, INSIDE_SETTLE};
+        failpoint::reached(BEFORE_SETTLE);
+        let settled = failpoint::amid(INSIDE_SETTLE, settling).await;
+        failpoint::reached(AFTER_SETTLE);
+        settled
+    }
+    #[cfg(not(feature = "failpoints"))]
+    settling.await
+}
+
 async fn settle(shared: &Shared, batch: &[Settle]) {
     let mut backoff = Backoff::new();
     loop {
-        match shared.store.settle(&shared.settings.worker, batch).await {
+        match settle_once(shared, batch).await {
             Ok(settlements) => return record(shared, batch, &settlements),
             Err(error) if error.code.is_transient() => {
                 shared.store_failed("settle", &error);

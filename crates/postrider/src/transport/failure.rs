@@ -15,6 +15,7 @@ use crate::outcome::{Outcome, Phase};
 use crate::refusal::Refusal;
 
 const BROKE_OFF: &str = "connection closed before the response was complete";
+const NO_HEAD: &str = "connection closed before the head of a response was complete";
 
 /// Why there is no connection.
 #[derive(Debug, thiserror::Error)]
@@ -87,6 +88,9 @@ pub(super) fn before_response(error: &legacy::Error) -> Outcome {
         };
     }
     match find::<hyper::Error>(error) {
+        Some(error) if find_by(error, hyper::Error::is_incomplete_message) => {
+            Outcome::Protocol { detail: NO_HEAD.to_owned() }
+        }
         Some(error) => from_hyper(error),
         None => Outcome::Protocol { detail: cause(error) },
     }
@@ -128,7 +132,8 @@ fn from_hyper(error: &hyper::Error) -> Outcome {
         return Outcome::Connect { detail: "connection went dead: an HTTP/2 ping was not answered".to_owned() };
     }
     if find_by(error, |error| error.is_canceled() || error.is_closed()) {
-        return Outcome::Connect { detail: "connection closed before the request was sent".to_owned() };
+        // The client learns that the connection is over, not how: a reset and an orderly end look alike from here.
+        return Outcome::Connect { detail: "connection closed or reset before the request was sent".to_owned() };
     }
     Outcome::Protocol { detail: format!("the response could not be read: {}", cause(error)) }
 }

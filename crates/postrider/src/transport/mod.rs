@@ -6,7 +6,8 @@
 //!
 //! # What is dialled
 //!
-//! The URL is checked again for every post, since the policy may have changed since the URL was stored. A new connection
+//! The URL is checked by the policy of this transport, since it may be another than the one under which the URL was stored;
+//! a transport's policy never changes, so it remembers what it has accepted. A new connection
 //! resolves the name, checks **every** address of the answer, and dials those very addresses: the name is not looked up a
 //! second time, so an answer that changes in between has no effect. If one address of an answer is refused, the whole
 //! answer is: an honest name does not mix public and private addresses, and dialling "the good one" of a mixed answer
@@ -20,7 +21,8 @@
 //! | everything, from the lookup to the last byte that is kept | [`Post::timeout`] |
 //! | lookup, TCP and TLS together | [`TransportConfig::connect_timeout`] |
 //! | a response's head | 64 KiB and 100 fields (HTTP/2: 16 KiB) |
-//! | interim (1xx) responses | 256 KiB on one connection without a request in between |
+//! | interim (1xx) responses | 256 KiB on one connection without a request in between (HTTP/2: about a thousand) |
+//! | pings, settings, and what else nobody asked for in HTTP/2 | about a thousand frames for each request |
 //! | a response's body | [`TransportConfig::kept_response_bytes`], and a little more that is read and thrown away |
 //! | idle connections | [`TransportConfig::max_idle_per_destination`], for four seconds |
 //!
@@ -35,9 +37,11 @@
 //! way to us then is a failed attempt. It is kept rare by letting idle connections go after four seconds, before the five
 //! after which many servers close theirs.
 
+mod balance;
 mod body;
 mod connector;
 mod failure;
+mod known;
 mod progress;
 mod resolver;
 mod stream;
@@ -64,6 +68,7 @@ use crate::refusal::Refusal;
 use body::RequestBody;
 use connector::Connector;
 pub use failure::Exhausted;
+use known::KnownUrls;
 use progress::Progress;
 pub use tls::roots_from;
 
@@ -173,6 +178,7 @@ impl fmt::Debug for Post {
 pub struct Transport {
     client: Client<Connector, RequestBody>,
     destinations: Arc<DestinationPolicy>,
+    known: Arc<KnownUrls>,
     kept_response_bytes: usize,
 }
 
@@ -210,17 +216,23 @@ impl Transport {
             .http2_keep_alive_timeout(HTTP2_PING_TIMEOUT)
             .retry_canceled_requests(true)
             .build(connector);
-        Ok(Self { client, destinations, kept_response_bytes: config.kept_response_bytes })
+        let known = Arc::default();
+        Ok(Self { client, destinations, known, kept_response_bytes: config.kept_response_bytes })
     }
 
     /// Sends `post` once and tells what came of it, at the latest when its timeout has passed.
     pub async fn post(&self, post: Post) -> Outcome {
-        self.try_post(post).await.unwrap_or_else(|exhausted| Outcome::Connect { detail: exhausted.to_string() })
+        self.try_post(post, SystemTime::now())
+            .await
+            .unwrap_or_else(|exhausted| Outcome::Connect { detail: exhausted.to_string() })
     }
 
-    /// The same for whoever can wait: if there is no file descriptor to be had, nothing was tried.
-    pub async fn try_post(&self, post: Post) -> Result<Outcome, Exhausted> {
-        let deadline = Instant::now() + post.timeout;
+    /// The same for whoever can wait: if there is no file descriptor to be had, nothing was tried. And for whoever has a
+    /// better clock than this machine's: a receiver that asks us to wait until an instant is measured by `now`.
+    pub async fn try_post(&self, post: Post, now: SystemTime) -> Result<Outcome, Exhausted> {
+        let started = Instant::now();
+        let deadline = started + post.timeout;
+        let clock = || now + started.elapsed();
         let progress = Progress::default();
         let uri = match self.checked_uri(&post.url) {
             Ok(uri) => uri,
@@ -238,7 +250,7 @@ impl Transport {
                 *request.uri_mut() = uri.clone();
                 request.headers_mut().clone_from(&headers);
                 // Each turn uses up a kept connection, of which there are few, or is the last.
-                if let Some(outcome) = self.exchange(request, &progress).await? {
+                if let Some(outcome) = self.exchange(request, &progress, clock).await? {
                     return Ok(outcome);
                 }
             }
@@ -250,6 +262,15 @@ impl Transport {
     }
 
     fn checked_uri(&self, url: &str) -> Result<Uri, Refusal> {
+        if let Some(uri) = self.known.get(url) {
+            return Ok(uri);
+        }
+        let uri = self.check(url)?;
+        self.known.add(url, &uri);
+        Ok(uri)
+    }
+
+    fn check(&self, url: &str) -> Result<Uri, Refusal> {
         let destination = self.destinations.check_url(url)?;
         Uri::try_from(destination.url().as_str()).map_err(|error| {
             Refusal::new(
@@ -261,11 +282,16 @@ impl Transport {
     }
 
     /// Sends the request on one connection; nothing if that connection was over before a byte was written to it.
-    async fn exchange(&self, request: Request<RequestBody>, progress: &Progress) -> Result<Option<Outcome>, Exhausted> {
+    async fn exchange(
+        &self,
+        request: Request<RequestBody>,
+        progress: &Progress,
+        clock: impl Fn() -> SystemTime,
+    ) -> Result<Option<Outcome>, Exhausted> {
         match progress.follow(self.client.request(request)).await {
             Ok(response) => {
                 progress.enter(Phase::Reading);
-                Ok(Some(self.read(response).await))
+                Ok(Some(self.read(response, clock()).await))
             }
             Err(error) if failure::is_stale(&error) => Ok(None),
             Err(error) => match Exhausted::cause_of(&error) {
@@ -275,7 +301,7 @@ impl Transport {
         }
     }
 
-    async fn read(&self, response: http::Response<Incoming>) -> Outcome {
+    async fn read(&self, response: http::Response<Incoming>, now: SystemTime) -> Outcome {
         let (head, incoming) = response.into_parts();
         if head.headers.contains_key(CONTENT_LENGTH) && head.headers.contains_key(TRANSFER_ENCODING) {
             // Dropping the body unread closes the connection, whose next bytes could belong to anything.
@@ -283,7 +309,7 @@ impl Transport {
                 detail: "the response has both Content-Length and Transfer-Encoding".to_owned(),
             };
         }
-        let retry_after = retry_after(head.status, &head.headers);
+        let retry_after = retry_after(head.status, &head.headers, now);
         match body::read_excerpt(incoming, self.kept_response_bytes).await {
             Ok(excerpt) => Outcome::Response(Response { status: head.status.as_u16(), retry_after, excerpt }),
             Err(error) => failure::within_response(&error),
@@ -292,11 +318,11 @@ impl Transport {
 }
 
 /// How long the receiver asks us to wait, where that means anything.
-fn retry_after(status: StatusCode, headers: &HeaderMap) -> Option<Duration> {
+fn retry_after(status: StatusCode, headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
     if !matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE) {
         return None;
     }
     let value = headers.get(RETRY_AFTER)?.to_str().ok()?;
     let date = headers.get(DATE).and_then(|date| date.to_str().ok());
-    crate::retry_after::retry_after(value, date, SystemTime::now())
+    crate::retry_after::retry_after(value, date, now)
 }

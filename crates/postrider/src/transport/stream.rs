@@ -11,6 +11,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 
+use super::balance::Balance;
+
 /// How much an HTTP/1 connection may deliver after the last byte that was sent on it, before the body is counted.
 ///
 /// The HTTP library bounds a head, and our own reading bounds a body. Neither bounds interim responses, which it skips for
@@ -21,7 +23,7 @@ const CHUNK_OVERHEAD: usize = 8;
 
 /// More came than any response that is read may have.
 #[derive(Debug, thiserror::Error)]
-#[error("the receiver sent far more than a response's head before the head was complete")]
+#[error("the receiver sent far more than a response's head before the response was complete")]
 pub(super) struct Flood;
 
 /// A kept connection turned out to be over before a byte of the next request was written to it.
@@ -32,11 +34,18 @@ pub(super) struct Stale;
 /// A connection to a receiver.
 pub(super) struct Stream {
     io: Io,
-    /// What may come between two writes; none for HTTP/2, whose responses share a connection and have windows instead.
-    allowance: Option<usize>,
+    limit: Limit,
     arrived: usize,
     /// Whether the last write took everything that it was offered.
     written_out: bool,
+}
+
+/// What may come.
+enum Limit {
+    /// HTTP/1: so many bytes between two writes.
+    PerExchange(usize),
+    /// HTTP/2, whose requests and responses share a connection.
+    Balanced(Balance),
 }
 
 enum Io {
@@ -46,13 +55,18 @@ enum Io {
 
 impl Stream {
     pub(super) fn plain(tcp: TcpStream, kept_response_bytes: usize) -> Self {
-        Self { io: Io::Plain(tcp), allowance: Some(allowance(kept_response_bytes)), arrived: 0, written_out: false }
+        let limit = Limit::PerExchange(allowance(kept_response_bytes));
+        Self { io: Io::Plain(tcp), limit, arrived: 0, written_out: false }
     }
 
     pub(super) fn tls(tls: TlsStream<TcpStream>, kept_response_bytes: usize) -> Self {
         let http2 = tls.get_ref().1.alpn_protocol() == Some(b"h2");
-        let allowance = (!http2).then(|| allowance(kept_response_bytes));
-        Self { io: Io::Tls(Box::new(tls)), allowance, arrived: 0, written_out: false }
+        let limit = if http2 {
+            Limit::Balanced(Balance::new(kept_response_bytes))
+        } else {
+            Limit::PerExchange(allowance(kept_response_bytes))
+        };
+        Self { io: Io::Tls(Box::new(tls)), limit, arrived: 0, written_out: false }
     }
 }
 
@@ -66,6 +80,20 @@ impl Io {
 }
 
 impl Stream {
+    fn is_http2(&self) -> bool {
+        matches!(self.limit, Limit::Balanced(_))
+    }
+
+    /// Counts what was read against the limit.
+    fn count(&mut self, read: &[u8]) -> Result<(), Flood> {
+        self.arrived = self.arrived.saturating_add(read.len());
+        match &mut self.limit {
+            Limit::PerExchange(allowance) if self.arrived > *allowance => Err(Flood),
+            Limit::PerExchange(_) => Ok(()),
+            Limit::Balanced(balance) => balance.read(read),
+        }
+    }
+
     /// Refuses the first write of a request if the receiver has said anything since its last response: it is closing.
     ///
     /// The system knows of a closing before the runtime does, and longer before the more there is to do. In between the
@@ -77,7 +105,7 @@ impl Stream {
     fn begin_write(&mut self) -> io::Result<()> {
         let first = self.written_out && self.arrived > 0;
         self.arrived = 0;
-        if !first || self.allowance.is_none() {
+        if !first || self.is_http2() {
             return Ok(());
         }
         match SockRef::from(self.io.tcp()).peek(&mut [MaybeUninit::uninit()]) {
@@ -86,8 +114,19 @@ impl Stream {
         }
     }
 
-    fn end_write(&mut self, offered: usize, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
-        self.written_out = matches!(written, Poll::Ready(Ok(count)) if count == offered);
+    fn end_write(&mut self, offered: &[IoSlice<'_>], written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        let mut left = match written {
+            Poll::Ready(Ok(count)) => count,
+            _ => 0,
+        };
+        self.written_out = left == offered.iter().map(|slice| slice.len()).sum::<usize>();
+        if let Limit::Balanced(balance) = &mut self.limit {
+            for slice in offered {
+                let count = left.min(slice.len());
+                balance.written(&slice[..count]);
+                left -= count;
+            }
+        }
         written
     }
 }
@@ -99,23 +138,29 @@ fn allowance(kept_response_bytes: usize) -> usize {
 impl Connection for Stream {
     fn connected(&self) -> Connected {
         let connected = Connected::new();
-        if self.allowance.is_none() { connected.negotiated_h2() } else { connected }
+        if self.is_http2() { connected.negotiated_h2() } else { connected }
     }
 }
 
 impl AsyncRead for Stream {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
+        if let Limit::Balanced(balance) = &mut this.limit
+            && balance.is_turn_over()
+        {
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
         let before = buffer.filled().len();
-        ready!(match &mut this.io {
+        let read = match &mut this.io {
             Io::Plain(tcp) => Pin::new(tcp).poll_read(cx, buffer),
             Io::Tls(tls) => Pin::new(tls).poll_read(cx, buffer),
-        })?;
-        this.arrived = this.arrived.saturating_add(buffer.filled().len() - before);
-        if this.allowance.is_some_and(|allowance| this.arrived > allowance) {
-            return Poll::Ready(Err(io::Error::other(Flood)));
+        };
+        if let (Poll::Pending, Limit::Balanced(balance)) = (&read, &mut this.limit) {
+            balance.waits();
         }
-        Poll::Ready(Ok(()))
+        ready!(read)?;
+        Poll::Ready(this.count(&buffer.filled()[before..]).map_err(io::Error::other))
     }
 }
 
@@ -127,7 +172,7 @@ impl AsyncWrite for Stream {
             Io::Plain(tcp) => Pin::new(tcp).poll_write(cx, bytes),
             Io::Tls(tls) => Pin::new(tls).poll_write(cx, bytes),
         };
-        this.end_write(bytes.len(), written)
+        this.end_write(&[IoSlice::new(bytes)], written)
     }
 
     fn poll_write_vectored(
@@ -141,7 +186,7 @@ impl AsyncWrite for Stream {
             Io::Plain(tcp) => Pin::new(tcp).poll_write_vectored(cx, slices),
             Io::Tls(tls) => Pin::new(tls).poll_write_vectored(cx, slices),
         };
-        this.end_write(slices.iter().map(|slice| slice.len()).sum(), written)
+        this.end_write(slices, written)
     }
 
     fn is_write_vectored(&self) -> bool {

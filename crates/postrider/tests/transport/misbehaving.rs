@@ -28,7 +28,8 @@ async fn refused() {
 async fn reset() {
     let hostile = Hostile::resets().await;
     let outcome = post_within(&transport(), &hostile.url(), AMPLE).await;
-    assert_detail(&outcome, "connect", "connection reset");
+    // Depending on who is faster it comes while dialling, before the request was handed over, or before a response.
+    assert_detail(&outcome, "connect", "reset");
 }
 
 #[tokio::test]
@@ -134,7 +135,7 @@ async fn chunks_that_end_without_an_end() {
 async fn closes_without_a_word() {
     let hostile = Hostile::closes_without_a_word().await;
     let outcome = post_within(&transport(), &hostile.url(), AMPLE).await;
-    assert_detail(&outcome, "protocol", "closed before the response was complete");
+    assert_detail(&outcome, "protocol", "closed before the head of a response");
 }
 
 #[tokio::test]

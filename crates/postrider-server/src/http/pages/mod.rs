@@ -7,7 +7,7 @@ mod html;
 use std::sync::LazyLock;
 
 use axum::Router;
-use axum::response::{IntoResponse, Redirect};
+use axum::response::IntoResponse;
 use axum::routing::get;
 use bytes::Bytes;
 use http::header;
@@ -31,7 +31,6 @@ static DOCS: LazyLock<Bytes> = LazyLock::new(|| {
 
 pub(super) fn routes() -> Router<AppState> {
     Router::new()
-        .route("/", get(async || Redirect::temporary("/docs")))
         .route("/openapi.json", get(async || ([(header::CONTENT_TYPE, "application/json")], DOCUMENT.clone())))
         .route("/docs", get(docs))
         .route("/docs/style.css", get(style))

@@ -89,9 +89,9 @@ async fn cancel(
     Writer(caller): Writer,
     Id(id): Id<DeliveryId>,
     _: NoQuery,
-    OptionalBody(request): OptionalBody<Option<CancelRequest>>,
+    OptionalBody(request): OptionalBody<CancelRequest>,
 ) -> Result<Json<DeliveryDetail>, Problem> {
-    let reason = request.flatten().and_then(|request| request.reason);
+    let reason = request.and_then(|request| request.reason);
     state.service().cancel_delivery(&caller, id, reason.as_deref()).await.map(Json)
 }
 

@@ -127,9 +127,9 @@ async fn pause(
     Writer(caller): Writer,
     Id(id): Id<EndpointId>,
     _: NoQuery,
-    OptionalBody(request): OptionalBody<Option<PauseRequest>>,
+    OptionalBody(request): OptionalBody<PauseRequest>,
 ) -> Result<Json<Endpoint>, Problem> {
-    let reason = request.flatten().and_then(|request| request.reason);
+    let reason = request.and_then(|request| request.reason);
     state.service().pause_endpoint(&caller, id, reason.as_deref()).await.map(Json)
 }
 
@@ -169,9 +169,9 @@ async fn rotate_secret(
     Writer(caller): Writer,
     Id(id): Id<EndpointId>,
     _: NoQuery,
-    OptionalBody(request): OptionalBody<Option<RotateRequest>>,
+    OptionalBody(request): OptionalBody<RotateRequest>,
 ) -> Result<Json<EndpointWithSecret>, Problem> {
-    state.service().rotate_secret(&caller, id, &request.flatten().unwrap_or_default()).await.map(Json)
+    state.service().rotate_secret(&caller, id, &request.unwrap_or_default()).await.map(Json)
 }
 
 /// Send a test event to an endpoint.

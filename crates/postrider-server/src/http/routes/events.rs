@@ -11,7 +11,7 @@ use crate::api::events::{EnqueuedBatch, EnqueuedEvent, Event, EventRequest, Even
 use crate::api::{Listing, Problem};
 use crate::http::AppState;
 use crate::http::auth::{Reader, Writer};
-use crate::http::body;
+use crate::http::body::{self, Object};
 use crate::http::extract::{Id, NoQuery, Query};
 
 /// What an event may have beside its payload.
@@ -48,7 +48,7 @@ async fn enqueue(
     let most_bytes = state.service().settings().admission.max_payload_bytes + BESIDE_PAYLOAD_BYTES;
     let key = idempotency_key(request.headers())?;
     let body = body::read_json(request, &state, most_bytes).await?;
-    let mut event: EventRequest = body::parse(&body)?;
+    let Object(mut event): Object<EventRequest> = body::parse(&body)?;
     match (&event.idempotency_key, key) {
         (Some(own), Some(key)) if *own != key => {
             let detail = "the header and the body have different idempotency keys";
@@ -85,7 +85,8 @@ async fn enqueue_batch(
     }
     // Kept until the end, so that what was made of it is counted as well.
     let body = body::read_json(request, &state, BATCH_BYTES).await?;
-    let events: Vec<EventRequest> = body::parse(&body)?;
+    let events: Vec<Object<EventRequest>> = body::parse(&body)?;
+    let events = events.into_iter().map(|Object(event)| event).collect();
     let enqueued = state.service().enqueue_batch(&caller, events).await?;
     Ok((StatusCode::ACCEPTED, Json(enqueued)))
 }

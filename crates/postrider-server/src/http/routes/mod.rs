@@ -13,6 +13,8 @@ use utoipa_axum::router::OpenApiRouter;
 
 use super::AppState;
 
+pub(crate) use stream::{Place as StreamPlace, Streams};
+
 pub(super) fn all() -> OpenApiRouter<AppState> {
     OpenApiRouter::new()
         .merge(events::routes())

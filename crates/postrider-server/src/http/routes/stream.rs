@@ -39,11 +39,12 @@ const KEY_CHECK: Duration = Duration::from_secs(2);
 const TROUBLE_PAUSE: Duration = Duration::from_secs(1);
 
 /// The streams that there are, of one server, by tenant.
-#[derive(Clone, Default)]
-struct Streams(Arc<Mutex<HashMap<String, usize>>>);
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Streams(Arc<Mutex<HashMap<String, usize>>>);
 
 /// A place among them, which is free again when this is dropped.
-struct Place {
+#[derive(Debug)]
+pub(crate) struct Place {
     streams: Streams,
     tenant: String,
 }
@@ -53,7 +54,7 @@ impl Streams {
         self.0.lock().expect("no code panics while it holds this lock")
     }
 
-    fn take(&self, tenancy: &Tenancy) -> Result<Place, Problem> {
+    pub(crate) fn take(&self, tenancy: &Tenancy) -> Result<Place, Problem> {
         let tenant = tenancy.filter().unwrap_or("*").to_owned();
         let mut counts = self.counts();
         let refuse = |detail| Err(Problem::new(503, "too_many_streams", detail));
