@@ -3,11 +3,13 @@
 use jiff::Timestamp;
 use postrider::store::Operator;
 use postrider::{
-    Attempt, Delivery, DeliveryFilter, DeliveryId, DeliveryStatus, EndpointId, Page, PageRequest, Store, StoreError,
+    Attempt, Cursor, Delivery, DeliveryFilter, DeliveryId, DeliveryStatus, EndpointId, Page, PageRequest, Store,
+    StoreError,
 };
 use serde::Serialize;
 use uuid::Uuid;
 
+use crate::sessions::SessionError;
 use crate::{Gateway, topic};
 
 /// One delivery of one session's change to one webhook.
@@ -47,6 +49,17 @@ pub struct WebhookDeliveryDetail {
     pub attempts: Vec<Attempt>,
 }
 
+/// Which deliveries a listing wants; what is not said does not matter.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct WebhookDeliveryFilter {
+    /// In this status.
+    pub status: Option<DeliveryStatus>,
+    /// To this webhook.
+    pub webhook_id: Option<EndpointId>,
+    /// Of this session's changes.
+    pub session_id: Option<Uuid>,
+}
+
 /// Why a delivery was not reset.
 #[derive(Debug, thiserror::Error)]
 pub enum ResetError {
@@ -72,13 +85,16 @@ impl Gateway {
         Ok(Some(WebhookDeliveryDetail { delivery, attempts: detail.attempts }))
     }
 
-    /// Deliveries in this status, if one is given, and to this webhook, if one is given; newest first.
+    /// Deliveries that match, newest first.
     pub async fn deliveries(
         &self,
-        status: Option<DeliveryStatus>,
-        webhook_id: Option<EndpointId>,
+        filter: WebhookDeliveryFilter,
         page: PageRequest,
-    ) -> Result<Page<WebhookDelivery>, StoreError> {
+    ) -> Result<Page<WebhookDelivery>, SessionError> {
+        let WebhookDeliveryFilter { status, webhook_id, session_id } = filter;
+        if let Some(session_id) = session_id {
+            return self.deliveries_of_session(session_id, filter, page).await;
+        }
         let filter = DeliveryFilter { status, endpoint_id: webhook_id, ..DeliveryFilter::default() };
         let page = self.store().deliveries(&filter, &page).await?;
         let mut items = Vec::with_capacity(page.items.len());
@@ -86,6 +102,38 @@ impl Gateway {
             items.push(self.row(delivery).await?);
         }
         Ok(Page { items, next: page.next })
+    }
+
+    /// Postrider knows nothing of sessions: which deliveries are a session's is in the gateway's own table, and how each stands is
+    /// Postrider's to say. Those that retention has removed are passed by.
+    async fn deliveries_of_session(
+        &self,
+        session_id: Uuid,
+        filter: WebhookDeliveryFilter,
+        page: PageRequest,
+    ) -> Result<Page<WebhookDelivery>, SessionError> {
+        let mut items = Vec::new();
+        let mut after = page.cursor();
+        loop {
+            let ids = self.delivery_ids_of_session(session_id, after, page.limit()).await?;
+            let is_last = ids.len() < page.limit() as usize;
+            for id in ids {
+                after = Some(Cursor(id.as_uuid()));
+                let Some(detail) = self.store().delivery(id).await? else { continue };
+                let delivery = self.row(detail.delivery).await?;
+                let is_wanted = filter.status.is_none_or(|status| status == delivery.status)
+                    && filter.webhook_id.is_none_or(|id| Some(id) == delivery.webhook_id);
+                if is_wanted {
+                    items.push(delivery);
+                }
+                if items.len() == page.limit() as usize {
+                    return Ok(Page { items, next: after });
+                }
+            }
+            if is_last {
+                return Ok(Page { items, next: None });
+            }
+        }
     }
 
     /// Makes a dead letter `pending` again, with `attempt_count` 0.

@@ -64,7 +64,7 @@ impl Gateway {
             .with_keyring(key::keyring(&settings)?)
             .with_admission(Admission { destinations: settings.destinations.clone(), ..Admission::default() });
         store.migrate().await?;
-        sessions::create_table(&store).await?;
+        sessions::create_tables(&store).await?;
         let page = PageRequest::default();
         let webhooks = store.endpoints(&EndpointFilter::default(), &page).await?;
         if let Some(webhook) = webhooks.items.iter().find(|webhook| webhook.lacks_our_key()) {

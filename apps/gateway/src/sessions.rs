@@ -1,9 +1,9 @@
-//! Sessions, in a table of the gateway's own.
+//! Sessions, in a table of the gateway's own, and which deliveries tell of each, in another.
 //!
-//! A change of a session and the event that tells of it are one transaction: neither is there without the other,
-//! whatever crashes in between. The event fans out to the webhooks that want its type; nothing here knows them.
+//! A change of a session, the event that tells of it, and what is noted of its deliveries are one transaction: none is there
+//! without the others, whatever crashes in between. The event fans out to the webhooks that want its type; nothing here knows them.
 
-use postrider::{EnqueueError, NewEvent, PageRequest, StoreError};
+use postrider::{Cursor, DeliveryId, EnqueueError, NewEvent, PageRequest, StoreError};
 use postrider_sqlite::rusqlite::{self, Connection, OptionalExtension as _, Row, ToSql, named_params, params, types};
 use postrider_sqlite::{SqliteStore, SqliteTransaction};
 use serde::{Deserialize, Serialize};
@@ -108,23 +108,28 @@ pub enum SessionError {
     Store(#[from] StoreError),
 }
 
-/// Makes the gateway's own table in Postrider's file.
-pub(crate) async fn create_table(store: &SqliteStore) -> Result<(), StoreError> {
-    let created = store.transaction(|tx| Ok::<_, SessionError>(tx.connection().execute_batch(TABLE)?)).await;
+/// Makes the gateway's own tables in Postrider's file.
+pub(crate) async fn create_tables(store: &SqliteStore) -> Result<(), StoreError> {
+    let created = store.transaction(|tx| Ok::<_, SessionError>(tx.connection().execute_batch(TABLES)?)).await;
     created.map_err(|error| match error {
         SessionError::Store(error) => error,
         other => StoreError::new(postrider::StoreErrorCode::Internal, other.to_string()).caused_by(other),
     })
 }
 
-const TABLE: &str = "
+const TABLES: &str = "
     create table if not exists gateway_sessions (
         id         text primary key,
         name       text not null,
         status     text not null constraint status_is_known check (status in ('active', 'idle', 'ended')),
         created_at text not null default (strftime('%Y-%m-%dT%H:%M:%fZ', 'now')),
         updated_at text not null default (strftime('%Y-%m-%dT%H:%M:%fZ', 'now'))
-    ) strict";
+    ) strict;
+    create table if not exists gateway_session_deliveries (
+        session_id  text not null,
+        delivery_id text not null,
+        primary key (session_id, delivery_id)
+    ) strict, without rowid";
 
 impl Gateway {
     /// Begins a session, and tells of it.
@@ -176,6 +181,30 @@ impl Gateway {
         };
         self.store().transaction(list).await
     }
+
+    /// The deliveries of a session's changes, newest first.
+    pub(crate) async fn delivery_ids_of_session(
+        &self,
+        session_id: Uuid,
+        after: Option<Cursor>,
+        limit: u32,
+    ) -> Result<Vec<DeliveryId>, SessionError> {
+        let list = move |tx: &mut SqliteTransaction<'_>| {
+            let sql = "select delivery_id from gateway_session_deliveries
+                       where session_id = :session and (:after is null or delivery_id < :after)
+                       order by delivery_id desc limit :limit";
+            let (session, after) = (session_id.to_string(), after.map(|cursor| cursor.0.to_string()));
+            let mut statement = tx.connection().prepare_cached(sql)?;
+            let values = named_params! { ":session": session, ":after": after, ":limit": limit };
+            let ids = statement.query_map(values, |row| {
+                let id: String = row.get(0)?;
+                let id = id.parse().map_err(|_| types::FromSqlError::InvalidType)?;
+                Ok(DeliveryId::from_uuid(id))
+            })?;
+            Ok(ids.collect::<Result<_, _>>()?)
+        };
+        self.store().transaction(list).await
+    }
 }
 
 fn find(connection: &Connection, id: Uuid) -> rusqlite::Result<Option<Session>> {
@@ -183,7 +212,7 @@ fn find(connection: &Connection, id: Uuid) -> rusqlite::Result<Option<Session>> 
     connection.query_row(sql, params![id.to_string()], Session::from_row).optional()
 }
 
-/// Enqueues what webhooks get to know of a change, in the transaction of the change.
+/// Enqueues what webhooks get to know of a change, in the transaction of the change, and notes by which deliveries.
 fn tell(
     tx: &mut SqliteTransaction<'_>,
     session: &Session,
@@ -199,6 +228,10 @@ fn tell(
         occurred_at: &session.updated_at,
     };
     let body = serde_json::to_vec(&body).expect("texts and names are JSON");
-    tx.enqueue(topic::about_session(NewEvent::new(&event_type, body), session.id))?;
+    let enqueued = tx.enqueue(topic::about_session(NewEvent::new(&event_type, body), session.id))?;
+    let note = "insert into gateway_session_deliveries (session_id, delivery_id) values (?1, ?2)";
+    for delivery in enqueued.deliveries() {
+        tx.connection().execute(note, params![session.id.to_string(), delivery.id.as_uuid().to_string()])?;
+    }
     Ok(())
 }

@@ -114,6 +114,48 @@ async fn answer(response: Response) -> (u16, Value) {
 }
 
 #[tokio::test]
+async fn what_was_told_of_a_session_is_listed_by_the_session() {
+    let (served, receiver) = (Served::start().await, Receiver::answering(200).await);
+    let webhooks = [served.webhook(&receiver).await, served.webhook(&receiver).await];
+    let mut paths = Vec::new();
+    for name in ["night shift", "day shift"] {
+        let session = served.post("/sessions", json!({"name": name})).await;
+        let id = session["id"].as_str().unwrap().to_owned();
+        let changed = served.send(Method::PATCH, &format!("/sessions/{id}"), json!({"status": "idle"})).await;
+        assert_eq!(changed.0, 200);
+        paths.push((format!("/deliveries?session_id={id}"), id));
+    }
+    for (path, id) in &paths {
+        let rows = eventually("all to be delivered", PATIENCE, async || {
+            let rows = served.get(path).await["data"].as_array().unwrap().clone();
+            rows.iter().all(|row| row["status"] == "delivered").then_some(rows)
+        })
+        .await;
+        assert!(rows.iter().all(|row| row["session_id"] == **id), "{rows:?}");
+        let types: Vec<_> = rows.iter().map(|row| row["event_type"].as_str().unwrap()).collect();
+        assert_eq!(types, ["session.idle", "session.idle", "session.active", "session.active"], "newest first");
+
+        // Page by page, and beside the other filters.
+        let mut paged = Vec::new();
+        let mut cursor = String::new();
+        loop {
+            let page = served.get(&format!("{path}&limit=3{cursor}")).await;
+            paged.extend(page["data"].as_array().unwrap().clone());
+            let Some(next) = page["next_cursor"].as_str() else { break };
+            cursor = format!("&cursor={next}");
+        }
+        assert_eq!(paged, rows);
+        let to_first = served.get(&format!("{path}&webhook_id={}", webhooks[0]["id"].as_str().unwrap())).await;
+        assert_eq!(to_first["data"].as_array().unwrap().len(), 2);
+        assert_eq!(served.get(&format!("{path}&status=dead")).await["data"], json!([]));
+    }
+    assert_eq!(served.get(&format!("/deliveries?session_id={}", uuid::Uuid::nil())).await["data"], json!([]));
+    let (code, problem) = served.send(Method::GET, "/deliveries?session_id=night", Value::Null).await;
+    assert_eq!((code, &problem["code"]), (422, &json!("session_id_invalid")));
+    served.stop().await;
+}
+
+#[tokio::test]
 async fn a_change_of_a_session_reaches_the_webhooks_that_want_it() {
     let (served, receiver) = (Served::start().await, Receiver::answering(200).await);
     let picky = json!({"target_url": receiver.url(), "secret": SECRET, "event_types": ["session.ended"]});

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use http::HeaderName;
 use postrider::signature::Signed;
 use postrider::{Dispatcher, SignatureScheme};
 use tracing::info;
@@ -12,6 +13,11 @@ use crate::requests::Requests;
 
 /// What the names of our headers begin with: `X-ChainTx-Signature` and its siblings.
 pub(crate) const HEADER_PREFIX: &str = "X-ChainTx-";
+
+/// What later versions of the contract say besides: the event's id as the key by which a receiver recognises a repetition, and
+/// which attempt this is.
+const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+const DELIVERY_ATTEMPT: HeaderName = HeaderName::from_static("x-chaintx-delivery-attempt");
 
 /// `sha256=` and the hexadecimal HMAC of timestamp, dot and body.
 pub(crate) fn signature_scheme() -> Result<SignatureScheme, Failure> {
@@ -33,6 +39,8 @@ pub(crate) async fn run(
         .retry_policy(config.retry_policy)
         .signing_secrets(vec![config.secret])
         .signature(signature_scheme()?)
+        .event_id_header(IDEMPOTENCY_KEY)
+        .attempt_header(DELIVERY_ATTEMPT)
         .destinations(config.destinations)
         .enabled(config.enabled)
         .build()?;

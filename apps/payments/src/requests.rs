@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use jiff_sqlx::ToSqlx as _;
-use postrider::{Admission, DestinationPolicy, EnqueueError, WorkerId};
+use postrider::{Admission, DestinationPolicy, EnqueueError, EventId, WorkerId};
 use postrider_postgres::PostgresStore;
 use serde::Serialize;
 use sqlx::postgres::PgRow;
@@ -181,7 +181,7 @@ impl Requests {
         };
         if tells {
             let change = StatusChange {
-                event_id: Uuid::now_v7(),
+                event_id: EventId::generate(),
                 occurred_at: instant(&row, "updated_at")?,
                 payment_request_id: claim.id,
                 previous_status: claim.status,
@@ -209,7 +209,7 @@ impl Requests {
             },
         };
         sqlx::query(include_str!("../sql/hold.sql"))
-            .bind(change.event_id)
+            .bind(change.event_id.as_uuid())
             .bind(change.payment_request_id)
             .bind(change.previous_status.as_str())
             .bind(change.new_status.as_str())
@@ -247,7 +247,7 @@ impl Requests {
         let mut events = Vec::with_capacity(held.len());
         for row in &held {
             let change = StatusChange {
-                event_id: row.try_get("event_id")?,
+                event_id: EventId::from_uuid(row.try_get("event_id")?),
                 occurred_at: instant(row, "occurred_at")?,
                 payment_request_id: id,
                 previous_status: status(row, "previous_status")?,

@@ -1,7 +1,7 @@
 //! What receivers are told when a payment request's status changes.
 
 use jiff::Timestamp;
-use postrider::NewEvent;
+use postrider::{EventId, NewEvent};
 use serde::Serialize;
 use uuid::Uuid;
 
@@ -13,8 +13,8 @@ pub(crate) const EVENT_TYPE: &str = "payment_request.status_changed";
 /// A change of status, once made never altered.
 #[derive(Debug, Clone)]
 pub(crate) struct StatusChange {
-    /// Names the change, in the body and whenever it was held back.
-    pub(crate) event_id: Uuid,
+    /// Names the change: in the body, in the header, and while it is held back.
+    pub(crate) event_id: EventId,
     /// When the transition was written, by the database's clock.
     pub(crate) occurred_at: Timestamp,
     pub(crate) payment_request_id: Uuid,
@@ -25,7 +25,7 @@ pub(crate) struct StatusChange {
 /// The body, whose names receivers rely on.
 #[derive(Serialize)]
 struct Body {
-    event_id: Uuid,
+    event_id: EventId,
     event_type: &'static str,
     occurred_at: Timestamp,
     payment_request_id: Uuid,
@@ -45,6 +45,8 @@ impl StatusChange {
             new_status: self.new_status,
         };
         let body = serde_json::to_vec(&body).expect("ids, names and an instant are JSON");
-        NewEvent::new(EVENT_TYPE, body).metadata("payment_request_id", self.payment_request_id.to_string())
+        NewEvent::new(EVENT_TYPE, body)
+            .id(self.event_id)
+            .metadata("payment_request_id", self.payment_request_id.to_string())
     }
 }

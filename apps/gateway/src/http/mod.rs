@@ -24,7 +24,7 @@ use uuid::Uuid;
 
 pub use problem::Problem;
 
-use crate::deliveries::{WebhookDelivery, WebhookDeliveryDetail};
+use crate::deliveries::{WebhookDelivery, WebhookDeliveryDetail, WebhookDeliveryFilter};
 use crate::sessions::{Session, SessionStatus};
 use crate::webhooks::{NewWebhook, Webhook};
 use crate::{Gateway, page};
@@ -161,6 +161,7 @@ async fn change_session(
 struct DeliveryQuery {
     status: Option<String>,
     webhook_id: Option<String>,
+    session_id: Option<String>,
     limit: Option<u32>,
     cursor: Option<String>,
 }
@@ -176,8 +177,15 @@ async fn list_deliveries(
         .map(str::parse)
         .transpose()
         .map_err(|invalid: InvalidId| Refusal::new("webhook_id_invalid", "webhook_id", invalid.to_string()))?;
+    let session_id = query
+        .session_id
+        .as_deref()
+        .map(str::parse)
+        .transpose()
+        .map_err(|_: uuid::Error| Refusal::new("session_id_invalid", "session_id", "it is not a UUID"))?;
+    let filter = WebhookDeliveryFilter { status, webhook_id, session_id };
     let page = page(query.limit, query.cursor.as_deref())?;
-    Ok(List::of(app.gateway.deliveries(status, webhook_id, page).await?))
+    Ok(List::of(app.gateway.deliveries(filter, page).await?))
 }
 
 async fn show_delivery(State(app): State<App>, Path(id): Path<String>) -> Result<Json<WebhookDeliveryDetail>, Problem> {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
-use gateway::deliveries::{WebhookDelivery, WebhookDeliveryDetail};
+use gateway::deliveries::{WebhookDelivery, WebhookDeliveryDetail, WebhookDeliveryFilter};
 use gateway::topic::Broadcast;
 use gateway::webhooks::{NewWebhook, Webhook};
 use gateway::{Gateway, Settings, TopicEvent, TopicSubscription};
@@ -97,7 +97,8 @@ impl Bench {
     /// A change of a new session, and its one delivery.
     pub(crate) async fn change(&self) -> WebhookDelivery {
         let session = self.gateway.start_session("a session".to_owned()).await.unwrap();
-        let newest = self.gateway.deliveries(None, None, PageRequest::default()).await.unwrap().items.remove(0);
+        let any = WebhookDeliveryFilter::default();
+        let newest = self.gateway.deliveries(any, PageRequest::default()).await.unwrap().items.remove(0);
         assert_eq!(newest.session_id, Some(session.id));
         newest
     }

@@ -68,7 +68,22 @@ async fn doc_002_api_the_outbound_headers_are_the_four_of_the_contract() {
     let id = requests[0].header("x-chaintx-event-id");
     assert!(id.starts_with("evt_"), "{id}");
     assert_eq!(requests[1].header("x-chaintx-event-id"), id, "the same in every attempt");
-    assert_eq!(requests[0].body, requests[1].body, "and so is the body, with its event_id");
+    assert_eq!(requests[0].body, requests[1].body, "and so is the body");
+    let body: serde_json::Value = serde_json::from_slice(&requests[0].body).unwrap();
+    assert_eq!(body["event_id"], id, "the body and the header name the same event");
+}
+
+#[tokio::test]
+async fn doc_002_api_later_headers_are_the_idempotency_key_and_the_number_of_the_attempt() {
+    let world = World::new().await;
+    let receiver = Receiver::start(|_, number| Answer::status(if number < 3 { 500 } else { 200 })).await;
+    told(&world, &receiver.url()).await;
+    let _dispatcher = dispatcher(&world);
+    let requests = receiver.wait_for(3, PATIENCE).await;
+    for (request, attempt) in requests.iter().zip(["1", "2", "3"]) {
+        assert_eq!(request.header("x-chaintx-delivery-attempt"), attempt);
+        assert_eq!(request.header("idempotency-key"), requests[0].header("x-chaintx-event-id"));
+    }
 }
 
 #[tokio::test]
