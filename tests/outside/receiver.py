@@ -3,6 +3,7 @@
 import http.server
 import json
 import os
+import sys
 
 import standardwebhooks
 
@@ -21,7 +22,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.end_headers()
         line = {"verified": verified, "body": body.decode(), "id": self.headers["webhook-id"]}
         line["attempt"] = self.headers["postrider-attempt"]
-        print(json.dumps(line), flush=True)
+        # In one piece, since requests come at the same time.
+        sys.stdout.write(json.dumps(line) + "\n")
+        sys.stdout.flush()
 
     def log_message(self, *_):
         pass

@@ -14,6 +14,7 @@ import uuid
 import psycopg
 import psycopg.conninfo
 import pytest
+import requests
 from conftest import BINARY, HERE, eventually
 
 sys.path.insert(0, str(HERE / "sql"))
@@ -182,6 +183,89 @@ def test_what_was_committed_arrives_and_what_was_rolled_back_does_not(database, 
     eventually("both are delivered", lambda: database.run(delivered) == [(2,)])
 
 
+SECRET_KEY = base64.b64encode(secrets.token_bytes(32)).decode()
+SIGNING_SECRET = "a secret of sixteen bytes and more"
+RECEIVERS_SECRET = "whsec_" + base64.b64encode(SIGNING_SECRET.encode()).decode()
+
+
+def postrider(database, *arguments, **variables):
+    """A command on the database, with nothing of this machine's settings."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("POSTRIDER_")}
+    environment.update(POSTRIDER_DATABASE=database.owner, **variables)
+    done = subprocess.run([BINARY, *arguments], capture_output=True, text=True, timeout=60, env=environment)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def dispatch(database, **variables):
+    """`postrider dispatch`, until nothing is left to do."""
+    settings = {"POSTRIDER_SECRET_KEY": SECRET_KEY, "POSTRIDER_SIGNING_SECRET": SIGNING_SECRET, **variables}
+    return postrider(database, "dispatch", "--until-idle", **settings)
+
+
+def test_a_web_application_needs_a_dispatcher_and_nothing_else(database, receive):
+    dispatch(database, POSTRIDER_ALLOWED_NETWORKS="127.0.0.0/8")  # leaves its rules
+    receiver = receive([sys.executable, "receiver.py"], WEBHOOK_SECRET=RECEIVERS_SECRET)
+    shop = receive([sys.executable, "sql/web.py"], SHOP_DATABASE=database.app)
+
+    def order(number, **more):
+        answer = requests.post(shop.url, json={"number": number, "url": receiver.url, **more}, timeout=60)
+        return answer.status_code, answer.json()
+
+    placed = [order(1), order(2, with_a_gift=True), order(3, isolation="serializable"), order(4, isolation="repeatable read")]
+    assert [status for status, _ in placed] == [201] * 4, placed
+    assert order(5, declined=True)[0] == 402
+    status, refused = order(6, url="http://10.0.0.1/")
+    assert (status, refused["state"], refused["code"]) == (400, "PR021", "destination_private_address")
+    assert refused["hint"]
+    assert order(1) == (400, {"state": "23505", "code": "orders_pkey", "hint": None})
+    assert order(7)[0] == 201, "a connection is as good as new after a refusal"
+    assert database.counts() == (5, 5)
+
+    dispatch(database, POSTRIDER_ALLOWED_NETWORKS="127.0.0.0/8")
+    got = [receiver.next() for _ in range(5)]
+    assert all(one["verified"] for one in got)
+    assert sorted(one["body"] for one in got) == [f'{{"order": {number}}}' for number in (1, 2, 3, 4, 7)]
+    assert database.run("select delivered from postrider.overview") == [(5,)]
+
+
+def test_the_rules_are_those_of_who_dispatches_and_not_of_who_sends_once(database):
+    rules = "select bare_destinations, allowed_networks::text[] from postrider.admission"
+    assert database.run(rules) == [(True, [])], "the defaults, since migrating leaves nothing"
+    dispatch(database, POSTRIDER_ALLOWED_NETWORKS="127.0.0.0/8")
+    postrider(database, "send", "a.b", "--data", "{}", "--migrate")
+    assert database.run(rules) == [(True, ["127.0.0.0/8"])]
+    postrider(database, "dispatch", "--until-idle", POSTRIDER_SECRET_KEY=SECRET_KEY)
+    assert database.run(rules) == [(False, [])], "nobody would sign"
+
+
+def test_the_killed_winner_of_a_race_is_replaced_by_another(database):
+    """Of those who wait for a claim that is never committed, one wins; and who comes from an earlier generation gets nothing."""
+    claim = "select coalesce(postrider.enqueue_once('plan/1', '{}', '[]')::text, 'lost');"
+    types = ["plan.failed", "plan.completed"]
+    waiting = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
+    for generation, end in [(1, "terminate"), (2, "rollback")]:
+        winner = psycopg.connect(database.app)
+        assert winner.execute("select postrider.enqueue_once('plan/1', 'plan.failed', '{}') is not null").fetchone()[0]
+        with concurrent.futures.ThreadPoolExecutor(16) as pool:
+            racers = [pool.submit(psql, database.app, claim.format(types[number % 2])) for number in range(16)]
+            eventually("all wait for the winner", lambda: database.run(waiting) == [(16,)])
+            if end == "terminate":
+                database.run("select pg_terminate_backend(%s)", winner.info.backend_pid)
+            else:
+                winner.rollback()
+            shown = [racer.result() for racer in racers]
+        assert [done.stderr for done in shown] == [""] * 16
+        won = [done.stdout.strip() for done in shown if done.stdout.strip() != "lost"]
+        assert len(won) == 1, shown
+        seen = database.run("select generation, event_id::text, event_type = any(%s) from postrider.once('plan/1')", types)
+        assert seen == [(generation, won[0], True)], "who has won can be seen"
+        assert database.run("select count(*) from postrider.events") == [(generation,)], "a claim and its event, or neither"
+        assert database.run("select postrider.reset_once('plan/1')") == [(generation + 1,)]
+        straggler = f"select coalesce(postrider.enqueue_once('plan/1', 'plan.failed', '[]', generation => {generation})::text, 'lost');"
+        assert psql(database.app, straggler).stdout.strip() == "lost"
+
+
 def test_the_snippets_of_the_documentation_run(database):
     blocks = re.findall(r"^```(\w+)\n(.*?)^```$", pathlib.Path(DOCUMENT).read_text(), re.MULTILINE | re.DOTALL)
     by_language = {}
@@ -194,6 +278,12 @@ def test_the_snippets_of_the_documentation_run(database):
         done = psql(database.owner, script)
         assert done.returncode == 0, done.stderr
         assert database.run("select type, count(*) from postrider.events group by 1 order by 1") == [("invoice.paid", 2), ("plan.done", 1)]
+        # As typed, but for where the database is, and for when to stop.
+        shell = by_language["sh"][0].replace("postgres://localhost/shop", database.owner)
+        shell = shell.replace("postrider dispatch", "postrider dispatch --until-idle")
+        path = os.pathsep.join([str(pathlib.Path(BINARY).resolve().parent), os.environ["PATH"]])
+        done = subprocess.run(["bash", "-euc", shell], capture_output=True, text=True, timeout=60, env={"PATH": path})
+        assert done.returncode == 0, done.stderr
         for role in roles:
             granted = "select has_function_privilege(%s, 'postrider.retry(uuid)', 'execute')"
             assert database.run(granted, role) == [(role.endswith("_operator"),)]
