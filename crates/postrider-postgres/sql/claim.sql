@@ -19,6 +19,10 @@
 -- with the fewest in flight first: by the order of lanes, one of them would get most of it again and again. Both
 -- lock with SKIP LOCKED, so that concurrent claims take different rows and never wait; both are materialised, since a
 -- lateral subquery with a lock that is run twice would lock other rows. The rows are then deleted by their address.
+--
+-- The tokens of the leases are the caller's ($15), as many as there are slots: drawing random numbers here costs as much as
+-- writing a row. What was taken comes in no order, since sorting would copy each payload, and the last row says where
+-- the claim went.
 with recursive visited (lane, position, visits, eligible, wrapped, in_flight, free, is_metered) as (
   select coalesce($8::text, '') collate "C", null::bigint, 0, 0, $8::text is null, 0, 0, false
   union all
@@ -104,7 +108,7 @@ with recursive visited (lane, position, visits, eligible, wrapped, in_flight, fr
   returning r.lane, r.position, r.delivery_id
 ), leased as (
   insert into postrider.leases (delivery_id, lane, owner, token, lease_until)
-  select t.delivery_id, t.lane, $2, gen_random_uuid(),
+  select t.delivery_id, t.lane, $2, ($15::uuid[])[row_number() over ()],
          coalesce($1::timestamptz, clock_timestamp()) + $3::bigint * interval '1 microsecond'
   from taken t
   returning delivery_id, token
@@ -112,24 +116,21 @@ with recursive visited (lane, position, visits, eligible, wrapped, in_flight, fr
   select v.lane, v.visits < $10::int and v.eligible < $9::int as complete
   from visited v order by v.visits desc limit 1
 )
-select coalesce($1::timestamptz, clock_timestamp()) as at, ended.complete as complete, ended.lane as last_lane,
-       (select v.lane from visited v where v.position is not null order by v.visits limit 1) as first_lane,
-       case when $13::boolean and row_number() over (order by claimed.position) = 1
-            then (select array_agg(v.lane order by v.visits) from visited v where v.position is not null) end as seen_lanes,
-       case when $13::boolean and row_number() over (order by claimed.position) = 1
-            then (select array_agg(v.position order by v.visits) from visited v where v.position is not null) end
-         as seen_positions,
-       case when row_number() over (order by claimed.position) = 1 then reserved.lanes end as metered_lanes,
-       case when row_number() over (order by claimed.position) = 1 then reserved.positions end as metered_positions,
-       reserved.slots as reserved, claimed.*
+select l.delivery_id, l.token, t.lane, t.position, d.tenant, d.event_id, e.type, e.payload, d.destination_url,
+       d.attempt_count, d.earlier_attempts, d.abandoned_count, d.endpoint_id,
+       null::timestamptz as at, null::boolean as complete, null::text as last_lane, null::text as first_lane,
+       null::text[] as seen_lanes, null::bigint[] as seen_positions,
+       null::text[] as metered_lanes, null::bigint[] as metered_positions, null::int as reserved
+from leased l
+join taken t on t.delivery_id = l.delivery_id
+join postrider.deliveries d on d.id = l.delivery_id
+join postrider.events e on e.id = d.event_id
+union all
+select null, null, null, null, null, null, null, null, null, null, null, null, null,
+       coalesce($1::timestamptz, clock_timestamp()), ended.complete, ended.lane,
+       (select v.lane from visited v where v.position is not null order by v.visits limit 1),
+       case when $13::boolean then (select array_agg(v.lane order by v.visits) from visited v where v.position is not null) end,
+       case when $13::boolean then (select array_agg(v.position order by v.visits) from visited v where v.position is not null) end,
+       reserved.lanes, reserved.positions, reserved.slots
 from ended
 cross join reserved
-left join (
-  select l.delivery_id, l.token, t.lane, t.position, d.tenant, d.event_id, e.type, e.payload, d.destination_url,
-         d.attempt_count, d.earlier_attempts, d.abandoned_count, d.endpoint_id
-  from leased l
-  join taken t on t.delivery_id = l.delivery_id
-  join postrider.deliveries d on d.id = l.delivery_id
-  join postrider.events e on e.id = d.event_id
-) claimed on true
-order by claimed.position

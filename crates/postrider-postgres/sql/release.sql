@@ -1,11 +1,11 @@
--- Gives leases back as if they had never been granted: nothing about the delivery itself changes.
+-- Gives leases back as if they had never been granted: nothing about the delivery itself changes. They are looked up as
+-- renew.sql does, and for its reason.
 with given as materialized (
-  select distinct g.delivery_id, g.token from unnest($2::uuid[], $3::uuid[]) as g (delivery_id, token)
-  order by g.delivery_id
+  select g.delivery_id, g.token from unnest($2::uuid[], $3::uuid[]) as g (delivery_id, token)
 ), released as (
   delete from postrider.leases l
-  using given g
-  where l.delivery_id = g.delivery_id and l.token = g.token and l.owner = $1
+  where l.delivery_id = any ($2::uuid[]) and l.owner = $1
+    and ((l.delivery_id, l.token) in (select g.delivery_id, g.token from given g)) is true
   returning l.delivery_id, l.lane
 ), made_ready as (
   insert into postrider.ready (lane, delivery_id)

@@ -2,9 +2,13 @@
 -- everything else in the statement follows from that. A lease that is gone, or has another owner or token, is not
 -- returned, and nothing changes for it.
 --
+-- The leases are looked up by their keys, and matched with the results by a full join, which is always made by hashing: a
+-- plain join may have been planned while `leases` happened to be empty, and would then compare each with each. No result
+-- comes twice: the caller sees to that.
+--
 -- There is one reading of the clock for the whole statement, so that `next_attempt_at - last_attempted_at` is exactly
--- the delay. Rows are handled in the order of their ids, as renewals are, so that the two do not deadlock; should a plan
--- ever turn that over, the loser is told of a conflict, and repeats.
+-- the delay. Leases are deleted before anything else is looked at. Two settles never meet in a delivery, and renewals
+-- pass over what is locked; should a plan ever make two wait for each other, the loser is told of a conflict, and repeats.
 --
 -- An endpoint shows since when it fails, and is disabled when that was long enough ago, or when its receiver says that it is
 -- gone; also one that an operator has paused. Of several results for one endpoint the last in the list decides. Only
@@ -17,30 +21,35 @@
 with clock as materialized (
   select coalesce($1::timestamptz, clock_timestamp()) as at
 ), given as materialized (
-  select distinct on (g.delivery_id, g.token) g.*
+  select g.*
   from unnest($3::uuid[], $4::uuid[], $5::text[], $6::bigint[], $7::text[], $8::int[], $9::int[], $10::bigint[],
               $11::text[], $12::text[], $13::boolean[], $14::bigint[]) with ordinality
     as g (delivery_id, token, verdict, delay, outcome, status_code, duration_ms, started_ago, response_excerpt,
           error_detail, disable_endpoint, disable_after, n)
-  order by g.delivery_id, g.token, g.n
 ), won as (
   delete from postrider.leases l
-  using given g
-  where l.delivery_id = g.delivery_id and l.token = g.token and l.owner = $2
-  returning g.*, l.lane
+  where l.delivery_id = any ($3::uuid[]) and l.owner = $2
+    and ((l.delivery_id, l.token) in (select g.delivery_id, g.token from given g)) is true
+  returning l.delivery_id, l.token, l.lane
+), settled as materialized (
+  select g.*, w.lane
+  from won w
+  full join given g on g.delivery_id = w.delivery_id and g.token = w.token
+  where (w.lane is null) is false
 ), moved as (
   update postrider.deliveries d
-  set status = w.verdict,
+  set status = g.verdict,
       attempt_count = d.attempt_count + 1,
       abandoned_count = 0,
       last_attempted_at = c.at,
-      next_attempt_at = case when w.verdict = 'failed' then c.at + w.delay * interval '1 microsecond' end,
-      error_detail = w.error_detail
-  from won w, clock c
-  where d.id = w.delivery_id
+      next_attempt_at = case when g.verdict = 'failed' then c.at + g.delay * interval '1 microsecond' end,
+      error_detail = g.error_detail
+  from settled g
+  cross join clock c
+  where d.id = g.delivery_id
   returning d.id, d.event_id, d.endpoint_id, d.status, d.attempt_count, d.earlier_attempts, d.next_attempt_at,
-            w.lane, w.token, w.outcome, w.status_code, w.duration_ms, w.started_ago, w.response_excerpt,
-            w.error_detail, w.disable_endpoint, w.disable_after, w.n, c.at
+            g.lane, g.token, g.outcome, g.status_code, g.duration_ms, g.started_ago, g.response_excerpt,
+            g.error_detail, g.disable_endpoint, g.disable_after, g.n, c.at
 ), attempted as (
   insert into postrider.attempts (delivery_id, number, token, outcome, status_code, started_at, duration_ms,
                                   response_excerpt, error_detail, worker_id)
@@ -118,6 +127,5 @@ with clock as materialized (
   where exists (select from moved)
     and exists (select from postrider.listeners l where l.channel = 'announced' and l.until > statement_timestamp())
 )
-select g.n - 1 as index, (select count(*) from notified) as notified
+select m.n - 1 as index, (select count(*) from notified) as notified
 from moved m
-join given g on g.delivery_id = m.id and g.token = m.token

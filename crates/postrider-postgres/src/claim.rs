@@ -34,10 +34,16 @@ pub(crate) struct Taken {
 }
 
 impl Taken {
-    /// Takes the rows that are claims; a statement that took nothing has one that is not.
+    /// Takes the rows that are claims, in the order in which they became due.
     pub(crate) fn extend(&mut self, rows: &[PgRow]) -> Result<()> {
+        let mut taken = Vec::with_capacity(rows.len());
         for row in rows {
-            let Some(id) = row.value::<Option<Uuid>>("delivery_id")? else { continue };
+            if let Some(id) = row.value::<Option<Uuid>>("delivery_id")? {
+                taken.push((row.value::<i64>("position")?, id, row));
+            }
+        }
+        taken.sort_unstable_by_key(|(position, ..)| *position);
+        for (_, id, row) in taken {
             let endpoint_id: Option<Uuid> = row.value("endpoint_id")?;
             let claim = Claim {
                 lease: Lease { delivery_id: DeliveryId::from_uuid(id), token: LeaseToken(row.value("token")?) },
@@ -174,11 +180,12 @@ impl PostgresStore {
             .bind(&look.lanes)
             .bind(&look.positions)
             .bind(look.observe)
-            .bind(metered == MeteredLanes::Reserve);
+            .bind(metered == MeteredLanes::Reserve)
+            .bind((0..limit).map(|_| Uuid::new_v4()).collect::<Vec<_>>());
         let rows = lent.rows(query).await?;
         let took = began.elapsed();
         taken.extend(&rows)?;
-        let head = rows.first().expect("a claim always has a row that says where it ended");
+        let head = rows.last().expect("a claim always has a row that says where it ended");
         self.shared.floors.learn(look, Instant::now(), took, pairs(head, "seen_lanes", "seen_positions")?);
         let metered = pairs(head, "metered_lanes", "metered_positions")?;
         Ok(Pass {

@@ -1,6 +1,7 @@
 //! What dispatchers do with their leases: renew, settle, release; and what anybody does for those who no longer can:
 //! recover, promote.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use postrider::store::{Promoted, Recovered, Settle, Settlement};
@@ -70,36 +71,48 @@ impl PostgresStore {
             return Ok(Vec::new());
         }
         let leases: Vec<Lease> = settles.iter().map(|settle| settle.lease).collect();
+        // Of several results for one lease the first counts.
+        let mut seen = HashSet::with_capacity(settles.len());
+        let firsts: Vec<usize> = (0..settles.len()).filter(|&index| seen.insert(leases[index])).collect();
+        let firsts_of = || firsts.iter().map(|&index| &settles[index]);
+        let applied = self.rows("settling", self.settling(worker, firsts_of)).await?;
+        let mut settlements = vec![Settlement::LeaseLost; settles.len()];
+        for row in &applied {
+            settlements[firsts[index_of(row)?]] = Settlement::Applied;
+        }
+        if applied.len() < settles.len() {
+            self.mark_settled_earlier(&leases, &mut settlements).await?;
+        }
+        Ok(settlements)
+    }
+
+    fn settling<'s, I: Iterator<Item = &'s Settle>>(
+        &self,
+        worker: &WorkerId,
+        settles: impl Fn() -> I,
+    ) -> Query<'static, Postgres, PgArguments> {
+        let leases: Vec<Lease> = settles().map(|settle| settle.lease).collect();
         let verdict = |settle: &Settle| match settle.verdict {
             Verdict::Delivered => ("delivered", None),
             Verdict::Retry { after } => ("failed", Some(micros(after))),
             Verdict::Dead => ("dead", None),
         };
-        let attempts = || settles.iter().map(|settle| &settle.attempt);
-        let query = sqlx::query(include_str!("../sql/settle.sql"))
+        let attempts = || settles().map(|settle| &settle.attempt);
+        sqlx::query(include_str!("../sql/settle.sql"))
             .bind(self.now())
-            .bind(worker.as_str())
+            .bind(worker.as_str().to_owned())
             .bind(ids(&leases))
             .bind(tokens(&leases))
-            .bind(settles.iter().map(|settle| verdict(settle).0).collect::<Vec<_>>())
-            .bind(settles.iter().map(|settle| verdict(settle).1).collect::<Vec<_>>())
+            .bind(settles().map(|settle| verdict(settle).0).collect::<Vec<_>>())
+            .bind(settles().map(|settle| verdict(settle).1).collect::<Vec<_>>())
             .bind(attempts().map(|attempt| attempt.outcome.as_str()).collect::<Vec<_>>())
             .bind(attempts().map(|attempt| attempt.status_code.map(i32::from)).collect::<Vec<_>>())
             .bind(attempts().map(|attempt| millis(attempt.took)).collect::<Vec<_>>())
             .bind(attempts().map(|attempt| micros(attempt.started_ago)).collect::<Vec<_>>())
             .bind(attempts().map(|attempt| attempt.response_excerpt.as_deref().map(text)).collect::<Vec<_>>())
             .bind(attempts().map(|attempt| attempt.error_detail.as_deref().map(text)).collect::<Vec<_>>())
-            .bind(settles.iter().map(|settle| settle.disable_endpoint).collect::<Vec<_>>())
-            .bind(settles.iter().map(|settle| settle.disable_after.map(micros)).collect::<Vec<_>>());
-        let applied = self.rows("settling", query).await?;
-        let mut settlements = vec![Settlement::LeaseLost; settles.len()];
-        for row in &applied {
-            settlements[index_of(row)?] = Settlement::Applied;
-        }
-        if applied.len() < settles.len() {
-            self.mark_settled_earlier(&leases, &mut settlements).await?;
-        }
-        Ok(settlements)
+            .bind(settles().map(|settle| settle.disable_endpoint).collect::<Vec<_>>())
+            .bind(settles().map(|settle| settle.disable_after.map(micros)).collect::<Vec<_>>())
     }
 
     async fn mark_settled_earlier(&self, leases: &[Lease], settlements: &mut [Settlement]) -> Result<()> {

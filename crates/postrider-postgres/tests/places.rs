@@ -10,6 +10,7 @@ use postrider_postgres::PostgresStore;
 use postrider_postgres::testing::TestDatabase;
 use serde_json::Value;
 use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection, Row};
+use uuid::Uuid;
 
 const LEASE: Duration = Duration::from_secs(30);
 
@@ -93,19 +94,25 @@ async fn backlog(store: &PostgresStore, lane: &str, count: u32) {
     store.pool().execute(AssertSqlSafe(statement)).await.unwrap();
 }
 
+fn tokens(count: usize) -> impl Iterator<Item = Uuid> {
+    std::iter::repeat_with(Uuid::new_v4).take(count)
+}
+
 /// Runs the claim under EXPLAIN on a connection of the store's own, with the settings that those have, and takes it back.
 async fn explain_claim(store: &PostgresStore, saturated: &str, floor: Option<(&str, i64)>) -> Value {
     let mut transaction = store.pool().begin().await.unwrap();
     let prepare = concat!(
-        "prepare claim (timestamptz, text, bigint, int, int, text[], int[], text, int, int, text[], bigint[], boolean, boolean) as ",
+        "prepare claim (timestamptz, text, bigint, int, int, text[], int[], text, int, int, text[], bigint[], boolean, boolean, uuid[]) as ",
         include_str!("../sql/claim.sql")
     );
     sqlx::raw_sql(prepare).execute(&mut *transaction).await.unwrap();
     let (floor_lane, floor) =
         floor.map_or((String::new(), String::new()), |(lane, at)| (lane.to_owned(), at.to_string()));
+    let tokens = tokens(10).map(|token| token.to_string()).collect::<Vec<_>>().join(",");
     let explain = format!(
         "explain (analyze, buffers, format json) execute claim \
-         (null, 'w', 30000000, 10, 64, '{{{saturated}}}', '{{64}}', null, 10, 512, '{{{floor_lane}}}', '{{{floor}}}', false, true)"
+         (null, 'w', 30000000, 10, 64, '{{{saturated}}}', '{{64}}', null, 10, 512, '{{{floor_lane}}}', '{{{floor}}}', false, true, \
+          '{{{tokens}}}')"
     );
     let plan = sqlx::query_scalar(AssertSqlSafe(explain)).persistent(false).fetch_one(&mut *transaction).await.unwrap();
     sqlx::raw_sql("deallocate claim").execute(&mut *transaction).await.unwrap();
@@ -115,7 +122,7 @@ async fn explain_claim(store: &PostgresStore, saturated: &str, floor: Option<(&s
 
 fn pages_read(plan: &Value) -> u64 {
     let root = &plan[0]["Plan"];
-    assert_eq!(root["Actual Rows"].as_f64(), Some(10.0), "as many as were asked for");
+    assert_eq!(root["Actual Rows"].as_f64(), Some(11.0), "as many as were asked for, and where the claim went");
     root["Shared Hit Blocks"].as_u64().unwrap() + root["Shared Read Blocks"].as_u64().unwrap()
 }
 
@@ -189,13 +196,15 @@ async fn lanes_with_and_without_a_floor_are_all_visited_in_order() {
                 .bind(floors.iter().map(|(_, position)| *position).collect::<Vec<_>>())
                 .bind(true)
                 .bind(true)
+                .bind(tokens(100).collect::<Vec<_>>())
                 .fetch_all(&mut *transaction)
                 .await
                 .unwrap();
             transaction.rollback().await.unwrap();
             let mut positions: Vec<i64> = rows.iter().filter_map(|row| row.get("position")).collect();
             positions.sort_unstable();
-            (rows[0].get::<Option<Vec<String>>, _>("seen_lanes").unwrap_or_default().concat(), positions)
+            let head = rows.last().unwrap();
+            (head.get::<Option<Vec<String>>, _>("seen_lanes").unwrap_or_default().concat(), positions)
         }
     };
     assert_eq!(claimed(None, &[]).await, ("abcd".to_owned(), (1..=8).collect()));
@@ -243,4 +252,44 @@ async fn a_claim_whose_slots_run_out_gives_each_lane_its_turn() {
         request.after = claimed.cursor;
     }
     assert_eq!(order, [lanes, lanes].concat());
+}
+
+/// Statements are planned once for a connection, which may be made while nothing is in flight and `leases` was vacuumed: a
+/// plan that suits an empty table would compare each of a thousand leases with each that is given.
+#[tokio::test]
+async fn leases_are_looked_up_by_their_keys_also_where_none_was_counted() {
+    let database = TestDatabase::create().await;
+    let store = database.store();
+    sqlx::raw_sql("vacuum analyze postrider.leases").execute(store.pool()).await.unwrap();
+    let nothing = "'{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}'";
+    let statements = [
+        ("(timestamptz, text, uuid[], uuid[], bigint)", include_str!("../sql/renew.sql"), "null, 'w', '{}', '{}', 1"),
+        ("(text, uuid[], uuid[])", include_str!("../sql/release.sql"), "'w', '{}', '{}'"),
+        (
+            "(timestamptz, text, uuid[], uuid[], text[], bigint[], text[], int[], int[], bigint[], text[], text[], boolean[], bigint[])",
+            include_str!("../sql/settle.sql"),
+            &format!("null, 'w', '{{}}', '{{}}', {nothing}"),
+        ),
+    ];
+    for (types, statement, arguments) in statements {
+        let mut transaction = store.pool().begin().await.unwrap();
+        let prepare = format!("prepare planned {types} as {statement}");
+        sqlx::raw_sql(AssertSqlSafe(prepare)).execute(&mut *transaction).await.unwrap();
+        let explain = format!("explain (format json) execute planned ({arguments})");
+        let plan: Value =
+            sqlx::query_scalar(AssertSqlSafe(explain)).persistent(false).fetch_one(&mut *transaction).await.unwrap();
+        sqlx::raw_sql("deallocate planned").execute(&mut *transaction).await.unwrap();
+        let mut all = Vec::new();
+        nodes(&plan[0]["Plan"], &mut all);
+        let looks: Vec<_> = all.iter().filter(|node| node["Index Name"] == "leases_pkey").collect();
+        assert!(!looks.is_empty(), "{statement}");
+        for look in looks {
+            let condition = look["Index Cond"].as_str().unwrap_or_default();
+            assert!(condition.contains("= ANY"), "the leases are read through: {look}");
+        }
+        for join in all.iter().filter(|node| node["Node Type"] == "Nested Loop") {
+            let filter = join["Join Filter"].as_str().unwrap_or_default();
+            assert!(!filter.contains("token"), "each lease is compared with each: {join}");
+        }
+    }
 }

@@ -197,7 +197,10 @@ pub async fn a_claim_never_asks_for_more_than_the_free_slots(t: &Trial) {
     for seen in wire.seen() {
         match seen {
             Seen::Claimed { limit, leases } => {
-                assert!(limit as usize <= SLOTS - held, "asked for {limit} while {held} of {SLOTS} slots were taken");
+                // An attempt has a slot while it is under way, which the receivers of other cases see. Its lease is held until
+                // it is settled: as many again may wait for that.
+                let most = SLOTS.min(2 * SLOTS - held);
+                assert!(limit as usize <= most, "asked for {limit} while {held} leases were held for {SLOTS} slots");
                 held += leases.len();
             }
             Seen::Settled(leases) => held -= leases.len(),

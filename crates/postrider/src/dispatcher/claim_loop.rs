@@ -21,7 +21,11 @@ use crate::lease::Lease;
 use crate::store::{Claim, ClaimRequest, Claimed, Lane, Settle, StoreError};
 
 /// How many deliveries one claim takes at most: enough to spread the cost of the statement, little enough to be quick.
-const MAX_CLAIM: u32 = 200;
+const MAX_CLAIM: u32 = 256;
+
+/// How long a claim waits for more free slots, where the one before it left something behind. Slots come free one by one, and
+/// a statement for each would cost more than the deliveries do.
+const GATHER: Duration = Duration::from_millis(5);
 
 /// How long it rests at least for an endpoint's rate limit. A fast one has a token again after microseconds, and a
 /// bucket that holds many more by the time of the next claim.
@@ -41,6 +45,10 @@ pub(super) struct ClaimLoop {
     results: mpsc::Sender<Settle>,
     stopping: watch::Receiver<bool>,
     cursor: Option<Lane>,
+    /// The last claim filled all free slots that it was for.
+    more_waits: bool,
+    /// For how many free slots a claim is worth it at once.
+    enough: u32,
     /// How often claims have passed the end of the lanes since one found something.
     empty_passes: u32,
     /// When the first of the endpoints whose rate limit was reached, as far as this round has seen them, has a token again.
@@ -51,8 +59,19 @@ pub(super) struct ClaimLoop {
 
 impl ClaimLoop {
     pub(super) fn new(shared: Arc<Shared>, results: mpsc::Sender<Settle>, stopping: watch::Receiver<bool>) -> Self {
-        let (backoff, periods) = (Backoff::new(), Periods::new());
-        Self { shared, results, stopping, cursor: None, empty_passes: 0, next_token_at: None, backoff, periods }
+        let enough = (shared.settings.max_in_flight / 2).clamp(1, MAX_CLAIM);
+        Self {
+            shared,
+            results,
+            stopping,
+            cursor: None,
+            more_waits: false,
+            enough,
+            empty_passes: 0,
+            next_token_at: None,
+            backoff: Backoff::new(),
+            periods: Periods::new(),
+        }
     }
 
     fn is_stopping(&self) -> bool {
@@ -72,12 +91,18 @@ impl ClaimLoop {
     pub(super) async fn run(&mut self, flights: &mut JoinSet<()>) {
         while !self.is_stopping() {
             while flights.try_join_next().is_some() {}
-            let limit = self.shared.held.free_slots().min(MAX_CLAIM);
-            if limit == 0 {
+            if self.shared.held.free_slots() == 0 {
                 self.tell_period(false);
                 self.unless_stopping(self.shared.held.freed()).await;
                 continue;
             }
+            if self.more_waits {
+                self.unless_stopping(async {
+                    let _ = timeout(GATHER, self.shared.held.room(self.enough)).await;
+                })
+                .await;
+            }
+            let limit = self.shared.held.free_slots().min(MAX_CLAIM);
             let asked_at = Instant::now();
             let in_flight = self.shared.held.in_flight_by_lane();
             match self.claim(limit, in_flight.clone()).await {
@@ -90,6 +115,7 @@ impl ClaimLoop {
                     let times = Times { asked_at, answered_at: Instant::now(), at: claimed.at };
                     self.backoff.reset();
                     let full = claimed.claims.len() >= limit as usize;
+                    self.more_waits = full;
                     self.expect_token(claimed.next_token_in);
                     let saw_every_lane = self.saw_every_lane(&claimed);
                     self.cursor.clone_from(&claimed.cursor);

@@ -53,8 +53,10 @@ impl Flight {
         };
         #[cfg(feature = "failpoints")]
         crate::failpoint::reached(crate::failpoint::AFTER_SEND);
+        let result = self.judge(&outcome, started);
+        self.shared.held.landed(token);
         // The settler is gone only when the dispatcher stops; then the lease is still held, and is given back.
-        let _ = results.send(self.judge(&outcome, started)).await;
+        let _ = results.send(result).await;
     }
 
     /// Gives the lease back as if it had never been granted. While the store does not take it, it is kept: left to expire

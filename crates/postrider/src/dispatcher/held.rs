@@ -1,9 +1,10 @@
 //! The leases that a dispatcher holds: what is in flight, per lane and in all, and until when each is safe.
 //!
-//! An entry is made when a claim returns, before the attempt starts, and goes away when its settle returns. It is the
-//! dispatcher's slot, its lane's slot, and what the heartbeat renews, so these three can never disagree. Entries are
-//! kept by token, not by delivery: a dispatcher may claim a delivery again whose earlier lease it let lapse, while the
-//! earlier attempt is still under way.
+//! An entry is made when a claim returns, before the attempt starts, and goes away when its settle returns: until then the
+//! heartbeat renews it. It occupies a slot of the dispatcher and one of its lane only while its attempt is under way,
+//! since those are for what receivers and this process bear at once; what waits for its settle is bounded apart, so
+//! that a store that is slow to settle stops new claims. Entries are kept by token, not by delivery: a dispatcher may
+//! claim a delivery again whose earlier lease it let lapse, while the earlier attempt is still under way.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -15,6 +16,9 @@ use tokio::sync::Notify;
 use crate::ids::DeliveryId;
 use crate::lease::{Lease, LeaseToken};
 use crate::store::Lane;
+
+/// How many leases are held at most for each slot: one whose attempt is under way, and one that is being settled.
+pub(super) const HELD_PER_SLOT: usize = 2;
 
 /// Why the renewal of a lease ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,19 +60,51 @@ struct Held {
     settling: bool,
     /// It is still renewed.
     renewing: bool,
+    /// Its attempt is under way.
+    flying: bool,
+    /// Other dispatchers wait for the end of this lease as well.
+    lane_shared: bool,
 }
 
 #[derive(Debug, Default)]
 struct Inner {
     by_token: HashMap<LeaseToken, Held>,
     lanes: HashMap<Lane, LaneUse>,
+    /// How many attempts are under way.
+    flying: usize,
+    /// How many free slots the claimer waits for. None, if it does not.
+    room_wanted: Option<u32>,
+}
+
+impl Inner {
+    /// Takes an attempt's slots back. Returns whether somebody may have waited for one of them.
+    fn land(&mut self, token: LeaseToken, max_in_flight: u32) -> bool {
+        let Some(held) = self.by_token.get_mut(&token).filter(|held| held.flying) else { return false };
+        held.flying = false;
+        let mut wanted = self.flying >= max_in_flight as usize;
+        self.flying -= 1;
+        if let Some(lane_use) = self.lanes.get_mut(&held.lane) {
+            wanted |= lane_use.in_flight >= lane_use.limit;
+            lane_use.in_flight -= 1;
+            if lane_use.in_flight == 0 {
+                self.lanes.remove(&held.lane);
+            }
+        }
+        wanted
+    }
+
+    fn free_slots(&self, max_in_flight: u32) -> u32 {
+        let max_in_flight = max_in_flight as usize;
+        let unused = max_in_flight.saturating_sub(self.flying);
+        let unheld = (HELD_PER_SLOT * max_in_flight).saturating_sub(self.by_token.len());
+        u32::try_from(unused.min(unheld)).unwrap_or(u32::MAX)
+    }
 }
 
 #[derive(Debug, Clone, Copy)]
 struct LaneUse {
     in_flight: u32,
     limit: u32,
-    shared: bool,
 }
 
 /// All leases that are held.
@@ -119,12 +155,15 @@ impl HeldLeases {
         let mut inner = self.lock();
         let mut offered: HashMap<Lane, u32> = HashMap::new();
         for Granted { lease, lane, lane_limit, lane_shared, safe_until, hard_deadline } in granted {
-            let lane_use = inner.lanes.entry(lane.clone()).or_insert(LaneUse { in_flight: 0, limit: 0, shared: false });
-            *lane_use = LaneUse { in_flight: lane_use.in_flight + 1, limit: lane_limit, shared: lane_shared };
+            let lane_use = inner.lanes.entry(lane.clone()).or_insert(LaneUse { in_flight: 0, limit: 0 });
+            *lane_use = LaneUse { in_flight: lane_use.in_flight + 1, limit: lane_limit };
             *offered.entry(lane.clone()).or_default() += 1;
             let delivery_id = lease.delivery_id;
-            let held = Held { delivery_id, lane, safe_until, hard_deadline, settling: false, renewing: true };
+            let (settling, renewing, flying) = (false, true, true);
+            let held =
+                Held { delivery_id, lane, safe_until, hard_deadline, settling, renewing, flying, lane_shared };
             inner.by_token.insert(lease.token, held);
+            inner.flying += 1;
         }
         for (lane, in_flight) in asked {
             if let Some(filled) = offered.get_mut(lane) {
@@ -140,26 +179,34 @@ impl HeldLeases {
         }
     }
 
-    /// Gives up the slots of these leases.
+    /// The attempt has ended: its slots are free again. Its lease is held until it is settled or given back.
+    pub(crate) fn landed(&self, token: LeaseToken) {
+        let mut inner = self.lock();
+        let wanted = inner.land(token, self.max_in_flight);
+        self.tell_freed(inner, wanted);
+    }
+
+    /// Gives up these leases, and their slots if they still have them.
     pub(crate) fn remove(&self, tokens: impl IntoIterator<Item = LeaseToken>) {
         let mut inner = self.lock();
-        let mut wanted = inner.by_token.len() >= self.max_in_flight as usize;
+        let mut wanted = inner.by_token.len() >= HELD_PER_SLOT * self.max_in_flight as usize;
         for token in tokens {
-            let Some(held) = inner.by_token.remove(&token) else { continue };
-            let Some(lane_use) = inner.lanes.get_mut(&held.lane) else { continue };
-            wanted |= lane_use.shared || lane_use.in_flight >= lane_use.limit;
-            lane_use.in_flight -= 1;
-            if lane_use.in_flight == 0 {
-                inner.lanes.remove(&held.lane);
-            }
+            wanted |= inner.land(token, self.max_in_flight);
+            // Where all dispatchers' leases count, the lane has room only now.
+            wanted |= inner.by_token.remove(&token).is_some_and(|held| held.lane_shared);
         }
         let few = inner.by_token.len() <= 1;
-        drop(inner);
-        if wanted {
-            self.freed.notify_one();
-        }
+        self.tell_freed(inner, wanted);
         if few {
             self.emptied.notify_waiters();
+        }
+    }
+
+    fn tell_freed(&self, inner: MutexGuard<'_, Inner>, wanted: bool) {
+        let has_room = inner.room_wanted.is_some_and(|room| inner.free_slots(self.max_in_flight) >= room);
+        drop(inner);
+        if wanted || has_room {
+            self.freed.notify_one();
         }
     }
 
@@ -177,9 +224,13 @@ impl HeldLeases {
         self.lock().by_token.len()
     }
 
+    /// How many attempts are under way.
+    pub(crate) fn flying(&self) -> usize {
+        self.lock().flying
+    }
+
     pub(crate) fn free_slots(&self) -> u32 {
-        let used = u32::try_from(self.len()).unwrap_or(u32::MAX);
-        self.max_in_flight.saturating_sub(used)
+        self.lock().free_slots(self.max_in_flight)
     }
 
     pub(crate) fn in_flight_by_lane(&self) -> Vec<(Lane, u32)> {
@@ -257,6 +308,14 @@ impl HeldLeases {
         self.freed.notified().await;
     }
 
+    /// Waits until so many slots are free.
+    pub(crate) async fn room(&self, slots: u32) {
+        let _waiting = RoomWanted::new(self, slots);
+        while self.free_slots() < slots {
+            self.freed().await;
+        }
+    }
+
     /// Waits until nothing is held.
     pub(crate) async fn emptied(&self) {
         self.at_most(0).await;
@@ -275,6 +334,22 @@ impl HeldLeases {
             }
             emptied.await;
         }
+    }
+}
+
+/// That the claimer waits for room, for as long as it does.
+struct RoomWanted<'a>(&'a HeldLeases);
+
+impl<'a> RoomWanted<'a> {
+    fn new(held: &'a HeldLeases, slots: u32) -> Self {
+        held.lock().room_wanted = Some(slots);
+        Self(held)
+    }
+}
+
+impl Drop for RoomWanted<'_> {
+    fn drop(&mut self) {
+        self.0.lock().room_wanted = None;
     }
 }
 
@@ -297,18 +372,60 @@ mod tests {
     }
 
     #[test]
-    fn a_slot_is_taken_from_the_claim_to_the_settle() {
+    fn a_slot_is_taken_from_the_claim_to_the_end_of_the_attempt() {
         let held = HeldLeases::new(3);
         let now = Instant::now();
         let (one, two) = (lease(), lease());
         held.add([granted(one, now), granted(two, now)], &[]);
-        assert_eq!(held.free_slots(), 1);
+        assert_eq!((held.free_slots(), held.flying()), (1, 2));
         assert_eq!(held.in_flight_by_lane(), [(Lane("example.com".to_owned()), 2)]);
+        held.landed(one.token);
+        held.landed(one.token);
+        assert_eq!((held.free_slots(), held.flying(), held.len()), (2, 1, 2), "its lease is held until it is settled");
+        assert!(held.due_for_renewal(now).0.contains(&one), "and renewed");
         held.remove([one.token]);
         held.remove([one.token]);
-        assert_eq!(held.free_slots(), 2);
+        assert_eq!((held.free_slots(), held.len()), (2, 1));
+        // One that is given back without an end of its attempt has its slot free as well.
         held.remove([two.token]);
+        assert_eq!((held.free_slots(), held.flying()), (3, 0));
         assert_eq!(held.in_flight_by_lane(), []);
+    }
+
+    #[test]
+    fn what_waits_for_its_settle_stops_new_claims_in_the_end() {
+        let held = HeldLeases::new(2);
+        let now = Instant::now();
+        let leases = [lease(), lease(), lease(), lease()];
+        for lease in leases {
+            assert!(held.free_slots() > 0);
+            held.add([granted(lease, now)], &[]);
+            held.landed(lease.token);
+        }
+        assert_eq!((held.free_slots(), held.flying()), (0, 0));
+        held.remove([leases[0].token]);
+        assert_eq!(held.free_slots(), 1);
+    }
+
+    #[tokio::test]
+    async fn whoever_waits_for_room_is_told_when_there_is_enough() {
+        let held = HeldLeases::new(100);
+        let now = Instant::now();
+        let leases: Vec<Lease> = (0..90).map(|_| lease()).collect();
+        let granted = |lease: &Lease| Granted { lane_limit: 100, ..granted(*lease, now) };
+        held.add(leases.iter().map(granted), &[]);
+        let land = async {
+            for lease in &leases[..40] {
+                held.landed(lease.token);
+                tokio::task::yield_now().await;
+            }
+        };
+        let waiting = tokio::time::timeout(Duration::from_secs(5), held.room(50));
+        let (told, ()) = tokio::join!(waiting, land);
+        assert!(told.is_ok() && held.free_slots() == 50);
+        held.landed(leases[50].token);
+        let unwanted = tokio::time::timeout(Duration::from_millis(1), held.freed()).await;
+        assert!(unwanted.is_err(), "nobody waits any more");
     }
 
     #[test]

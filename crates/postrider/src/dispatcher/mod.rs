@@ -12,7 +12,7 @@
 //! ```
 //!
 //! - The **claim loop** asks for at most as many deliveries as there are free slots, so that nothing that is claimed
-//!   waits for its turn. Lanes take turns, and no lane gets more than its limit: a destination that hangs fills its own
+//!   waits for its turn. A slot is taken while an attempt is under way. Lanes take turns, and no lane gets more than its limit: a destination that hangs fills its own
 //!   slots and nobody else's.
 //! - A **flight** is one attempt: sign, POST, judge. It holds no transaction and no lock.
 //! - A **suspect** is a delivery that was abandoned again and again, and may be what crashes its dispatchers: it is sent
@@ -60,7 +60,7 @@ use crate::transport::Transport;
 use builder::Settings;
 use claim_loop::ClaimLoop;
 use exhaustion::Exhaustion;
-use held::{HeldLeases, RenewalEnd};
+use held::{HELD_PER_SLOT, HeldLeases, RenewalEnd};
 
 /// How long a store may take for the last calls of a dispatcher that stops.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -171,8 +171,8 @@ impl Dispatcher {
         }
         let _guard = shared.store.start_dispatching(&shared.settings.worker).await?;
 
-        // Each flight has a slot of `held`, and sends one result: the channel never fills.
-        let (results, settler_inbox) = mpsc::channel(shared.settings.max_in_flight as usize);
+        // Each flight has a lease of `held`, and sends one result: the channel never fills.
+        let (results, settler_inbox) = mpsc::channel(HELD_PER_SLOT * shared.settings.max_in_flight as usize);
         let mut parts = JoinSet::new();
         parts.spawn(heartbeat::run(Arc::clone(&shared)));
         parts.spawn(tender::run(Arc::clone(&shared)));
@@ -235,7 +235,7 @@ impl Monitor {
         self.0.held.len()
     }
 
-    /// How many it holds at most.
+    /// How many attempts are under way at most. It holds twice as many leases at most, since results wait to be settled.
     pub fn max_in_flight(&self) -> u32 {
         self.0.settings.max_in_flight
     }

@@ -1,8 +1,8 @@
 //! Hands the results of attempts to the store, in batches.
 //!
 //! A settle is safe to repeat: the store recognises an attempt that it has already recorded by its token. So when an
-//! answer is lost, the batch is simply sent again. While the store is away the results wait here and keep their slots,
-//! which in turn stops new claims: nothing piles up.
+//! answer is lost, the batch is simply sent again. While the store is away the results wait here and their leases are
+//! held, of which there are only so many: that stops new claims, and nothing piles up.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use crate::outcome::Verdict;
 use crate::store::{Settle, Settlement, StoreError};
 
 /// How many results one statement settles at most.
-const MAX_BATCH: usize = 200;
+const MAX_BATCH: usize = 256;
 
 /// How long a result waits for others to share its statement.
 const LINGER: Duration = Duration::from_millis(5);
@@ -76,10 +76,10 @@ async fn settle_and_free(shared: Arc<Shared>, batch: Vec<Settle>) {
     shared.held.remove(batch.iter().map(|settle| settle.lease.token));
 }
 
-/// Waits a little for more results, unless everything in flight has already reported.
+/// Waits a little for more results, unless no attempt is under way that could have one.
 async fn fill(batch: &mut Vec<Settle>, inbox: &mut mpsc::Receiver<Settle>, shared: &Shared) {
     let until = Instant::now() + LINGER;
-    while batch.len() < MAX_BATCH && batch.len() < shared.held.len() {
+    while batch.len() < MAX_BATCH && (shared.held.flying() > 0 || !inbox.is_empty()) {
         let room = MAX_BATCH - batch.len();
         match timeout_at(until, inbox.recv_many(batch, room)).await {
             Ok(0) | Err(_) => return,
