@@ -1,7 +1,6 @@
 """Alerts and dashboard: with nothing but what a real process tells, and each alert fires when it should and not otherwise."""
 
 import json
-import os
 import re
 import socket
 import subprocess
@@ -11,7 +10,7 @@ import pytest
 import requests
 import yaml
 from conftest import BINARY, PATIENCE, Lines, eventually
-from packages import PACKAGES, ROOT, SECRET_KEY, clean, postrider, Database
+from packages import PACKAGES, ROOT, SECRET_KEY, Database, clean, postrider
 
 ALERTS = PACKAGES / "prometheus/alerts.yml"
 DASHBOARD = json.loads((PACKAGES / "grafana/postrider.json").read_text())
@@ -274,6 +273,8 @@ SCENARIOS = {
     "one call to the database failed": ({("dispatch-1:8400", "postrider_store_errors_total"): "0x60 1x200"}, 62, {}, 75),
     "all connections are used": (
         {("serve:8400", "postrider_pool_connections{state='used'}"): "2x60 10x100"}, 65, {"PostriderPoolFull"}, 67),
+    "nobody says how much is due": (
+        {(None, "postrider_deliveries_due"): "3x60 stale"}, 69, {"PostriderNotCounted"}, 73),
     "nobody takes what is due": (
         {(None, "postrider_claimed_total"): "0+300x60 18000x100"}, 74, {"PostriderNothingDelivered"}, 78),
     "what is due is old, and dispatchers are busy": (
