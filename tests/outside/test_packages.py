@@ -16,7 +16,7 @@ import kubernetes_validate
 import pytest
 import requests
 import yaml
-from conftest import BINARY, PATIENCE, eventually
+from conftest import BINARY, PATIENCE, Lines, eventually
 from packages import (
     GIVING_BACK_S,
     PACKAGES,
@@ -274,30 +274,41 @@ def system_calls(filters):
     return allowed
 
 
-def test_the_process_asks_for_nothing_that_the_unit_forbids(tmp_path, receive):
-    """Everything that a server on SQLite asks of the kernel while it delivers, from its start to its end."""
+@pytest.mark.parametrize("unit", UNITS)
+def test_the_process_asks_for_nothing_that_the_unit_forbids(unit, tmp_path, receive, request):
+    """Everything that a process asks of the kernel while it delivers, from its start to its end: on SQLite, and on Postgres."""
+    variables = {"POSTRIDER_ALLOWED_NETWORKS": "127.0.0.0/8", "POSTRIDER_SIGNING_SECRET": "a secret of sixteen bytes and more"}
+    variables["POSTRIDER_DATABASE"] = f"sqlite://{tmp_path}/postrider.db"
+    if "dispatch" in unit:
+        database = Database()
+        request.addfinalizer(database.drop)
+        variables.update(POSTRIDER_DATABASE=database.url, POSTRIDER_SECRET_KEY=SECRET_KEY)
+        assert postrider("migrate", **variables).returncode == 0
+    started = settings(unit)["ExecStart"][0].replace("127.0.0.1:%i", "127.0.0.1:0").split()[1:]
     log = tmp_path / "calls"
-    command = ["strace", "--follow-forks", "--quiet=all", "--output", log, BINARY, "serve", "--dev", "--listen", "127.0.0.1:0"]
-    environment = clean(POSTRIDER_ALLOWED_NETWORKS="127.0.0.0/8", POSTRIDER_SIGNING_SECRET="a secret of sixteen bytes and more")
-    process = subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-    url = re.search(r"http://\S+", process.stdout.readline())[0]
+    command = ["strace", "--follow-forks", "--quiet=all", "--output", log, BINARY, *started]
+    process = subprocess.Popen(
+        command, env=clean(POSTRIDER_LISTEN="127.0.0.1:0", **variables), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    url = Lines(process.stdout).find(r"(http://127\.0\.0\.1:\d+)").group(1)
     receiver = receive([BINARY, "listen", "--port", "0"])
-    event = {"type": "package.sent", "payload": {}, "destination_url": receiver.url}
-    requests.post(f"{url}/v1/events", json=event, timeout=30).raise_for_status()
-    eventually("delivered", lambda: requests.get(f"{url}/v1/overview", timeout=30).json()["delivered"] == 1)
+    sent = postrider("send", "package.sent", "--data", "{}", "--to", receiver.url, **variables)
+    assert sent.returncode == 0, sent.stderr
+    delivered = 'postrider_settled_total{verdict="delivered"} 1\n'
+    eventually("delivered", lambda: delivered in requests.get(f"{url}/metrics", timeout=30).text)
     # The tracer passes signals on to nobody; the process is its child.
     (child,) = pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
     os.kill(int(child), signal.SIGTERM)
     assert process.wait(PATIENCE) == 0
     lines = log.read_text()
-    allowed = system_calls(settings("postrider.service")["SystemCallFilter"])
+    allowed = system_calls(settings(unit)["SystemCallFilter"])
     made = set(re.findall(r"^\d+ +([a-z0-9_]+)\(", lines, re.MULTILINE))
     assert "sendto" in made and "clone3" in made, "the trace is one"
     # SQLite gives its log to the owner of its file, but only if it is root, which the unit is not.
     made -= {"fchown"} if os.geteuid() == 0 else set()
     assert sorted(made - allowed) == []
     families = set(re.findall(r"socket\((AF_\w+)", lines))
-    assert families and families <= set(settings("postrider.service")["RestrictAddressFamilies"][0].split())
+    assert families and families <= set(settings(unit)["RestrictAddressFamilies"][0].split())
     assert not re.findall(r"^.*PROT_WRITE\|PROT_EXEC.*$", lines, re.MULTILINE), "MemoryDenyWriteExecute"
 
 
