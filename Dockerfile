@@ -12,13 +12,8 @@ FROM docker.io/library/rust:${RUST_VERSION}-alpine AS build
 # hadolint ignore=DL3018
 RUN apk add --no-cache build-base ca-certificates-bundle
 WORKDIR /src
-COPY Cargo.toml Cargo.lock ./
-COPY .cargo .cargo
-COPY crates crates
-# Members of the workspace: none of them is compiled, and Cargo wants to see all of them.
-COPY apps apps
-COPY bench bench
-COPY tests tests
+# The whole workspace, which .dockerignore says: most of its members are not compiled, and Cargo wants to see all of them.
+COPY . .
 # Run in the folder that becomes the image, it would fail if it needed anything that is not there.
 RUN --mount=type=cache,target=/usr/local/cargo/registry \
     --mount=type=cache,target=/src/target \
