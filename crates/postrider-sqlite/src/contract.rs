@@ -16,7 +16,8 @@ use postrider::{
 
 use crate::dispatch_lock::DispatchLock;
 use crate::error::store_error;
-use crate::writer::{Durability, Session};
+use crate::syncer::Durability;
+use crate::writer::Session;
 use crate::{SqliteStore, browse, claim, diagnose, endpoints, enqueue, keys, once, operate, retain, rows, settle};
 
 #[async_trait]

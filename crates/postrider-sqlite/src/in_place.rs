@@ -28,6 +28,11 @@ impl InPlace {
         Self { paths: [absolute(path), absolute(Path::new(&log))], opened: OnceLock::new() }
     }
 
+    /// Where the log is.
+    pub(crate) fn log(&self) -> &Path {
+        &self.paths[1]
+    }
+
     /// To be called within a transaction, or after the first one: both files are there from its beginning on.
     pub(crate) fn check(&self) -> Result<(), StoreError> {
         let now = self.paths.each_ref().map(|path| identity(path));

@@ -7,8 +7,9 @@
 //! # How it is built
 //!
 //! SQLite has one writer at a time, so there is one writer thread with one connection, and all writes queue for it. It
-//! takes whatever is waiting, runs each piece of work in a savepoint of its own inside one `BEGIN IMMEDIATE`, commits
-//! once, and answers everyone after the commit: many callers share one `fsync`. Reads have connections of their own,
+//! takes whatever is waiting, runs each piece of work in a savepoint of its own inside one `BEGIN IMMEDIATE`, and commits
+//! once. Another thread syncs the log and answers everyone then: many callers share one `fsync`, and the writer goes on
+//! meanwhile. Reads have connections of their own,
 //! and never wait for a writer (WAL).
 //!
 //! Several processes may use one file at the same time, but only one may dispatch from it: see
@@ -42,6 +43,7 @@ mod sql;
 mod store;
 mod streak;
 mod sweep;
+mod syncer;
 mod transaction;
 mod vault;
 mod wake;

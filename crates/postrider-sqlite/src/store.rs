@@ -18,7 +18,8 @@ use crate::readers::{BUSY_TIMEOUT, CACHED_STATEMENTS, Readers};
 use crate::transaction::SqliteTransaction;
 use crate::vault::Vault;
 use crate::wake::Wake;
-use crate::writer::{Durability, Session, Writer};
+use crate::syncer::{Durability, Log};
+use crate::writer::{Session, Writer};
 
 /// A [`postrider::Store`] on an SQLite file. Cheap to clone; clones share the writer thread.
 ///
@@ -51,6 +52,7 @@ pub(crate) struct Shared {
     pub(crate) wake: Arc<Wake>,
     pub(crate) clock: Arc<Clock>,
     pub(crate) in_place: Arc<InPlace>,
+    log: Arc<Log>,
     pub(crate) path: PathBuf,
 }
 
@@ -70,9 +72,14 @@ impl SqliteStore {
         }
         let (clock, wake) = (Arc::<Clock>::default(), Arc::<Wake>::default());
         let in_place = Arc::new(InPlace::new(path));
-        let start = || Writer::start(open_writer(path)?, Arc::clone(&in_place), Arc::clone(&clock), Arc::clone(&wake));
-        let writer = start().map_err(|error| open_error(path, error))?;
-        let shared = Shared { writer, readers: Readers::new(path), wake, clock, in_place, path: path.to_owned() };
+        let log = Arc::new(Log::new(in_place.log().to_owned()));
+        let writer = open_writer(path)
+            .and_then(|connection| {
+                let (clock, wake) = (Arc::clone(&clock), Arc::clone(&wake));
+                Writer::start(connection, Arc::clone(&in_place), Arc::clone(&log), clock, wake)
+            })
+            .map_err(|error| open_error(path, error))?;
+        let shared = Shared { writer, readers: Readers::new(path), wake, clock, in_place, log, path: path.to_owned() };
         Ok(Self { shared: Arc::new(shared), admission: Arc::default(), vault: Arc::default() })
     }
 
@@ -102,6 +109,11 @@ impl SqliteStore {
     /// Refuses a database whose schema is older, newer or other than this program's.
     pub async fn check_schema(&self) -> Result<(), StoreError> {
         self.read("read the table of migrations", |connection| Ok(migrate::check(connection))).await?
+    }
+
+    /// How often the log was brought to the disk since the file was opened. For those who count what things cost.
+    pub fn log_syncs(&self) -> u64 {
+        self.shared.log.syncs()
     }
 
     /// Stops the store's clock at an instant, or lets it run again. For tests.
@@ -190,9 +202,9 @@ fn open_writer(path: &Path) -> rusqlite::Result<Connection> {
     // claim. What the writer runs has one good plan; readers, whose filters differ, are better off without.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
     use_write_ahead_log(&connection)?;
-    // FULL: what was acknowledged survives a loss of power, not only a crash of the process. The writer relaxes it for
-    // work that need not.
-    connection.pragma_update(None, "synchronous", "full")?;
+    // What is acknowledged survives a loss of power, not only a crash of the process: the syncer sees to that, after the
+    // commit and beside it. NORMAL keeps the file whole, whatever of the log is lost.
+    connection.pragma_update(None, "synchronous", "normal")?;
     // Each piece of work runs in a savepoint, for which SQLite notes the pages as they were: in memory, not in a file.
     connection.pragma_update(None, "temp_store", "memory")?;
     // In KiB when negative. The queues and the upper levels of the large tables' indexes should not be read again.

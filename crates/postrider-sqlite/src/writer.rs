@@ -2,15 +2,16 @@
 //!
 //! A commit costs an `fsync`, and SQLite has one writer at a time. So all writes of a store go to one thread. It takes
 //! whatever is waiting, up to a bound, runs each piece of work in a **savepoint** of its own inside one
-//! `BEGIN IMMEDIATE`, commits once, and only then answers. Work that fails rolls its savepoint back, and its neighbours
+//! `BEGIN IMMEDIATE`, and commits once; all are answered only then. Work that fails rolls its savepoint back, and its neighbours
 //! do not notice. Work that panics does the same, and the panic goes on in the caller. Work without neighbours needs no
 //! savepoint: what it wrote is the transaction. When the commit itself fails, or when SQLite gives the whole transaction
 //! up (a full disk can make it do so), everyone who took part gets the error.
 //!
-//! A group whose work is all [`Durability::Ordered`] is committed without an `fsync`. The log stays in order: the next
-//! commit that is synced brings it to the disk as well, so nothing later can survive a loss of power without it.
+//! The disk is waited for by another thread ([`syncer`](crate::syncer)), which answers then: the next group runs meanwhile.
+//! A group whose work is all [`Durability::Ordered`] needs no `fsync`. The log stays in order: the next one that is synced
+//! brings it to the disk as well, so nothing later can survive a loss of power without it.
 //!
-//! The thread ends after the last handle was dropped and what was queued is done.
+//! The threads end after the last handle was dropped, and what was queued is done and answered.
 
 use std::any::Any;
 use std::collections::HashSet;
@@ -28,6 +29,7 @@ use uuid::Uuid;
 use crate::clock::{Clock, Micros, Mint};
 use crate::error::{again, store_error, writer_is_gone};
 use crate::in_place::InPlace;
+use crate::syncer::{Committed, Durability, Log, Syncer, Waiting};
 use crate::wake::Wake;
 
 /// At most so many pieces of work share a commit, so that the first of them does not wait for long.
@@ -38,32 +40,14 @@ const MAX_QUEUED: usize = 1024;
 /// Every savepoint of ours begins with this, and callers' code may not touch such a one.
 const SAVEPOINT_PREFIX: &str = "postrider_";
 
-/// What a loss of power may do to work that was reported as done. A crash of the process loses neither.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Durability {
-    /// Nothing: it is on the disk.
-    Synced,
-    /// Undo it, together with all that came after. For claims and renewals: what they grant ends with the process anyway.
-    Ordered,
-}
-
-impl Durability {
-    const fn pragma(self) -> &'static str {
-        match self {
-            Self::Synced => "pragma synchronous = full",
-            Self::Ordered => "pragma synchronous = normal",
-        }
-    }
-}
-
 /// What work on the writer thread has at hand.
 pub(crate) struct Session {
     pub(crate) connection: Connection,
     /// The one instant of the work under way.
     pub(crate) now: Micros,
-    /// Something became ready, or may have: waiting dispatchers are woken after the commit.
+    /// Something became ready, or may have: waiting dispatchers are woken when it is answered.
     pub(crate) made_ready: bool,
-    /// Something was announced: those who follow are woken after the commit.
+    /// Something was announced: those who follow are woken when it is answered.
     pub(crate) announced: bool,
     /// Workers that claimed through this store: what they hold was not left behind by an earlier process.
     pub(crate) claimers: HashSet<String>,
@@ -73,7 +57,6 @@ pub(crate) struct Session {
     mint: Mint,
     data_version: i64,
     callers_code_runs: Arc<AtomicBool>,
-    durability: Durability,
     /// The work under way has the transaction for itself.
     alone: bool,
 }
@@ -173,14 +156,7 @@ impl Session {
     }
 
     /// Begins the transaction of a group, with a look at what other processes have done before it.
-    fn begin(&mut self, durability: Durability) -> Result<(), StoreError> {
-        if self.durability != durability {
-            // Not through `control`: a pragma that is prepared once takes effect once.
-            self.connection
-                .execute_batch(durability.pragma())
-                .map_err(|error| store_error("set how commits are synced", error))?;
-            self.durability = durability;
-        }
+    fn begin(&mut self) -> Result<(), StoreError> {
         self.control("begin immediate")?;
         self.look_for_foreign_commits().inspect_err(|_| {
             let _ = self.control("rollback");
@@ -237,11 +213,10 @@ enum Message {
     Look(oneshot::Sender<()>),
 }
 
-/// One piece of work: run in a group, answered after the group's commit.
-trait Job: Send {
+/// One piece of work: run in a group, answered when it is known whether the group lasts.
+trait Job: Waiting {
     fn durability(&self) -> Durability;
     fn run(&mut self, session: &mut Session);
-    fn answer(self: Box<Self>, committed: Result<(), &StoreError>);
 }
 
 type Outcome<T, E> = Result<Result<T, E>, Box<dyn Any + Send>>;
@@ -269,9 +244,11 @@ where
         let run = AssertUnwindSafe(|| session.run_in_group(work));
         self.outcome = Some(catch_unwind(run));
     }
+}
 
-    fn answer(self: Box<Self>, committed: Result<(), &StoreError>) {
-        let outcome = match (self.outcome, committed) {
+impl<F: Send, T: Send, E: From<StoreError> + Send> Waiting for Work<F, T, E> {
+    fn answer(self: Box<Self>, lasts: Result<(), &StoreError>) {
+        let outcome = match (self.outcome, lasts) {
             // What failed by itself keeps its own error.
             (Some(outcome @ (Ok(Err(_)) | Err(_))), _) | (Some(outcome), Ok(())) => outcome,
             (_, Err(error)) => Ok(Err(again(error).into())),
@@ -286,7 +263,8 @@ where
 #[derive(Debug)]
 pub(crate) struct Writer {
     sender: Option<mpsc::Sender<Message>>,
-    thread: Option<JoinHandle<()>>,
+    /// Its own, and the one that answers.
+    threads: [Option<JoinHandle<()>>; 2],
 }
 
 impl Writer {
@@ -294,12 +272,14 @@ impl Writer {
     pub(crate) fn start(
         connection: Connection,
         in_place: Arc<InPlace>,
+        log: Arc<Log>,
         clock: Arc<Clock>,
         wake: Arc<Wake>,
     ) -> rusqlite::Result<Self> {
         let callers_code_runs = Arc::new(AtomicBool::new(false));
         forbid_ending_the_transaction(&connection, Arc::clone(&callers_code_runs))?;
         let data_version = data_version(&connection)?;
+        let (syncer, answering) = Syncer::start(log, Arc::clone(&wake));
         let mut session = Session {
             connection,
             now: 0,
@@ -312,15 +292,14 @@ impl Writer {
             mint: Mint::default(),
             data_version,
             callers_code_runs,
-            durability: Durability::Synced,
             alone: false,
         };
         let (sender, mut receiver) = mpsc::channel(MAX_QUEUED);
         let thread = thread::Builder::new()
             .name("postrider-sqlite".to_owned())
-            .spawn(move || run(&mut session, &mut receiver))
+            .spawn(move || run(&mut session, &mut receiver, &syncer))
             .expect("the operating system can start a thread");
-        Ok(Self { sender: Some(sender), thread: Some(thread) })
+        Ok(Self { sender: Some(sender), threads: [Some(thread), Some(answering)] })
     }
 
     /// Runs `work` in a group, and returns what it returned after the group's commit.
@@ -358,11 +337,13 @@ impl Writer {
 impl Drop for Writer {
     fn drop(&mut self) {
         self.sender = None;
-        if let Some(thread) = self.thread.take() {
-            // A caller's code may have held the last handle, and then this is the writer thread itself.
-            if thread.thread().id() != thread::current().id() {
-                let _ = thread.join();
-            }
+        let threads = || self.threads.iter().flatten();
+        // A caller's code, or what it returned to nobody, may have held the last handle. Then this is one of the threads.
+        if threads().any(|thread| thread.thread().id() == thread::current().id()) {
+            return;
+        }
+        for thread in self.threads.iter_mut().filter_map(Option::take) {
+            let _ = thread.join();
         }
     }
 }
@@ -393,7 +374,7 @@ fn forbid_ending_the_transaction(connection: &Connection, guard: Arc<AtomicBool>
     }))
 }
 
-fn run(session: &mut Session, receiver: &mut mpsc::Receiver<Message>) {
+fn run(session: &mut Session, receiver: &mut mpsc::Receiver<Message>, syncer: &Syncer) {
     while let Some(first) = receiver.blocking_recv() {
         let mut group: Vec<Box<dyn Job>> = Vec::new();
         let mut lookers = Vec::new();
@@ -414,12 +395,12 @@ fn run(session: &mut Session, receiver: &mut mpsc::Receiver<Message>) {
             let _ = reply.send(());
         }
         if !group.is_empty() {
-            run_group(session, group);
+            run_group(session, group, syncer);
         }
     }
 }
 
-fn run_group(session: &mut Session, group: Vec<Box<dyn Job>>) {
+fn run_group(session: &mut Session, group: Vec<Box<dyn Job>>, syncer: &Syncer) {
     session.alone = group.len() == 1;
     let is_synced = group.iter().any(|job| job.durability() == Durability::Synced);
     let durability = if is_synced { Durability::Synced } else { Durability::Ordered };
@@ -427,7 +408,7 @@ fn run_group(session: &mut Session, group: Vec<Box<dyn Job>>) {
     let mut group = group.into_iter();
     while let Some(mut job) = group.next() {
         if session.connection.is_autocommit()
-            && let Err(error) = session.begin(durability)
+            && let Err(error) = session.begin()
         {
             // All of them: if each waited for a locked file by itself, the last would wait for very long.
             for job in std::iter::once(job).chain(group) {
@@ -450,19 +431,12 @@ fn run_group(session: &mut Session, group: Vec<Box<dyn Job>>) {
     #[cfg(feature = "failpoints")]
     postrider::failpoint::reached(postrider::failpoint::BEFORE_COMMIT);
     match session.commit() {
-        Ok(()) => {
-            #[cfg(feature = "failpoints")]
-            postrider::failpoint::reached(postrider::failpoint::AFTER_COMMIT);
-            if std::mem::take(&mut session.made_ready) {
-                session.wake.ready.happened();
-            }
-            if std::mem::take(&mut session.announced) {
-                session.wake.announced.happened();
-            }
-            for job in ran {
-                job.answer(Ok(()));
-            }
-        }
+        Ok(()) => syncer.answer(Committed {
+            durability,
+            waiting: ran.into_iter().map(|job| job as Box<dyn Waiting>).collect(),
+            made_ready: std::mem::take(&mut session.made_ready),
+            announced: std::mem::take(&mut session.announced),
+        }),
         Err(error) => {
             if !session.connection.is_autocommit() {
                 let _ = session.control("rollback");

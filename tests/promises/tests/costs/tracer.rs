@@ -22,7 +22,7 @@ pub(crate) struct Traced {
     /// Statements that were prepared for this one time.
     pub(crate) prepared: u64,
     pub(crate) commits: u64,
-    /// Commits that wait for the disk.
+    /// How often the log was brought to the disk.
     pub(crate) syncs: u64,
     /// Steps of SQLite's machine.
     pub(crate) steps: u64,
@@ -35,7 +35,6 @@ pub(crate) struct Traced {
 #[derive(Debug, Default)]
 struct Seen {
     traced: Traced,
-    is_synced: bool,
     /// Up to where the counters of each statement have been read. They grow for as long as it stays prepared.
     counters: HashMap<String, [u64; 2]>,
 }
@@ -48,6 +47,7 @@ thread_local! {
 /// The trace of a store's writer.
 #[derive(Debug)]
 pub(crate) struct Tracer {
+    store: SqliteStore,
     seen: Arc<Mutex<Seen>>,
     log: std::path::PathBuf,
 }
@@ -55,7 +55,7 @@ pub(crate) struct Tracer {
 impl Tracer {
     /// Follows the writer of the store on this file.
     pub(crate) async fn follow(store: &SqliteStore, file: &Path) -> Self {
-        let seen = Arc::new(Mutex::new(Seen { is_synced: true, ..Seen::default() }));
+        let seen = Arc::<Mutex<Seen>>::default();
         let own = Arc::clone(&seen);
         let install = store.transaction(move |transaction| {
             SEEN.with(|seen| *seen.borrow_mut() = Some(own));
@@ -63,16 +63,17 @@ impl Tracer {
             Ok::<_, StoreError>(())
         });
         install.await.unwrap();
-        Self { seen, log: format!("{}-wal", file.display()).into() }
+        Self { store: store.clone(), seen, log: format!("{}-wal", file.display()).into() }
     }
 
     /// What is carried out by this work. The log must not be moved into the file meanwhile.
     pub(crate) async fn traced<T>(&self, work: impl AsyncFnOnce() -> T) -> (Traced, T) {
-        let before = self.log_bytes();
+        let (before, syncs) = (self.log_bytes(), self.store.log_syncs());
         self.seen.lock().unwrap().traced = Traced::default();
         let value = work().await;
         let traced = std::mem::take(&mut self.seen.lock().unwrap().traced);
-        (Traced { log_bytes: self.log_bytes() - before, ..traced }, value)
+        let syncs = self.store.log_syncs() - syncs;
+        (Traced { log_bytes: self.log_bytes() - before, syncs, ..traced }, value)
     }
 
     /// How many commits the work under way has made by now.
@@ -107,11 +108,7 @@ impl Seen {
         let text = statement.sql();
         let word = text.trim_start().split(|c: char| !c.is_alphanumeric()).next().unwrap_or_default().to_lowercase();
         match word.as_str() {
-            "commit" => {
-                self.traced.commits += 1;
-                self.traced.syncs += u64::from(self.is_synced);
-            }
-            "pragma" if text.contains("synchronous") => self.is_synced = text.contains("full"),
+            "commit" => self.traced.commits += 1,
             "pragma" | "begin" | "savepoint" | "release" | "rollback" => {}
             _ => self.traced.statements += 1,
         }
