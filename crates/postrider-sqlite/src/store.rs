@@ -15,10 +15,10 @@ use crate::error::{open_error, store_error};
 use crate::in_place::InPlace;
 use crate::migrate;
 use crate::readers::{BUSY_TIMEOUT, CACHED_STATEMENTS, Readers};
+use crate::syncer::{Durability, Log};
 use crate::transaction::SqliteTransaction;
 use crate::vault::Vault;
 use crate::wake::Wake;
-use crate::syncer::{Durability, Log};
 use crate::writer::{Session, Writer};
 
 /// A [`postrider::Store`] on an SQLite file. Cheap to clone; clones share the writer thread.

@@ -58,17 +58,16 @@ impl Log {
 
     /// To be called after a commit: the log is there from the first one on.
     fn sync(&self) -> io::Result<()> {
-        let file = match self.file.get() {
-            Some(file) => file,
-            None => {
-                let file = File::open(&self.path)?;
-                // That the log is there at all is written in its folder.
-                #[cfg(unix)]
-                if let Some(folder) = self.path.parent() {
-                    File::open(folder)?.sync_all()?;
-                }
-                self.file.get_or_init(|| file)
+        let file = if let Some(file) = self.file.get() {
+            file
+        } else {
+            let file = File::open(&self.path)?;
+            // That the log is there at all is written in its folder.
+            #[cfg(unix)]
+            if let Some(folder) = self.path.parent() {
+                File::open(folder)?.sync_all()?;
             }
+            self.file.get_or_init(|| file)
         };
         file.sync_data()?;
         self.syncs.fetch_add(1, Ordering::Relaxed);
@@ -121,10 +120,7 @@ impl Syncer {
         Self::start_with(move || log.sync(), wake)
     }
 
-    fn start_with(
-        sync: impl FnMut() -> io::Result<()> + Send + 'static,
-        wake: Arc<Wake>,
-    ) -> (Self, JoinHandle<()>) {
+    fn start_with(sync: impl FnMut() -> io::Result<()> + Send + 'static, wake: Arc<Wake>) -> (Self, JoinHandle<()>) {
         let (sender, receiver) = sync_channel(MAX_UNSYNCED);
         let unanswered = Arc::new(AtomicUsize::new(0));
         let (shared, waker) = (Arc::clone(&unanswered), Arc::clone(&wake));
@@ -202,10 +198,10 @@ mod tests {
 
     impl Stage {
         fn new() -> Self {
-            let ((begin, began), (end, ended)) = (mpsc::channel(), mpsc::channel());
+            let ((starting, began), (end, ending)) = (mpsc::channel(), mpsc::channel());
             let disk = move || {
-                begin.send(()).unwrap();
-                ended.recv().unwrap()
+                starting.send(()).unwrap();
+                ending.recv().unwrap()
             };
             let (syncer, thread) = Syncer::start_with(disk, Arc::new(Wake::default()));
             let (caller, answers) = mpsc::channel();

@@ -47,6 +47,17 @@ impl fmt::Display for RenewalEnd {
     }
 }
 
+/// How far the attempt under a lease has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// It is under way, and has its slots.
+    Flying,
+    /// It has ended.
+    Landed,
+    /// Its result has been handed to the store, so the lease may vanish there at any moment.
+    Settling,
+}
+
 /// One lease that is held.
 #[derive(Debug, Clone)]
 struct Held {
@@ -56,12 +67,9 @@ struct Held {
     safe_until: Instant,
     /// From when on it is not renewed any more, whatever its attempt does.
     hard_deadline: Instant,
-    /// Its settle has been handed to the store, so it may vanish there at any moment.
-    settling: bool,
+    stage: Stage,
     /// It is still renewed.
     renewing: bool,
-    /// Its attempt is under way.
-    flying: bool,
     /// Other dispatchers wait for the end of this lease as well.
     lane_shared: bool,
 }
@@ -79,8 +87,10 @@ struct Inner {
 impl Inner {
     /// Takes an attempt's slots back. Returns whether somebody may have waited for one of them.
     fn land(&mut self, token: LeaseToken, max_in_flight: u32) -> bool {
-        let Some(held) = self.by_token.get_mut(&token).filter(|held| held.flying) else { return false };
-        held.flying = false;
+        let Some(held) = self.by_token.get_mut(&token).filter(|held| held.stage == Stage::Flying) else {
+            return false;
+        };
+        held.stage = Stage::Landed;
         let mut wanted = self.flying >= max_in_flight as usize;
         self.flying -= 1;
         if let Some(lane_use) = self.lanes.get_mut(&held.lane) {
@@ -159,9 +169,8 @@ impl HeldLeases {
             *lane_use = LaneUse { in_flight: lane_use.in_flight + 1, limit: lane_limit };
             *offered.entry(lane.clone()).or_default() += 1;
             let delivery_id = lease.delivery_id;
-            let (settling, renewing, flying) = (false, true, true);
-            let held =
-                Held { delivery_id, lane, safe_until, hard_deadline, settling, renewing, flying, lane_shared };
+            let (stage, renewing) = (Stage::Flying, true);
+            let held = Held { delivery_id, lane, safe_until, hard_deadline, stage, renewing, lane_shared };
             inner.by_token.insert(lease.token, held);
             inner.flying += 1;
         }
@@ -210,12 +219,12 @@ impl HeldLeases {
         }
     }
 
-    /// The attempts' results are about to be handed to the store.
+    /// The results of attempts that have landed are about to be handed to the store.
     pub(crate) fn mark_settling(&self, tokens: impl IntoIterator<Item = LeaseToken>) {
         let mut inner = self.lock();
         for token in tokens {
             if let Some(held) = inner.by_token.get_mut(&token) {
-                held.settling = true;
+                held.stage = Stage::Settling;
             }
         }
     }
@@ -276,7 +285,7 @@ impl HeldLeases {
         for (token, lease) in missing {
             // An entry that is gone was settled between the question and the answer.
             let Some(held) = inner.by_token.get_mut(&token) else { continue };
-            if held.renewing && !held.settling {
+            if held.renewing && held.stage != Stage::Settling {
                 held.renewing = false;
                 ended.push(Ended { lease, reason: RenewalEnd::Lost });
             }
@@ -288,7 +297,7 @@ impl HeldLeases {
     pub(crate) fn renewal_failed(&self, now: Instant) -> Vec<Ended> {
         let mut ended = Vec::new();
         for (token, held) in &mut self.lock().by_token {
-            if held.renewing && !held.settling && now >= held.safe_until {
+            if held.renewing && held.stage != Stage::Settling && now >= held.safe_until {
                 held.renewing = false;
                 let lease = Lease { delivery_id: held.delivery_id, token: *token };
                 ended.push(Ended { lease, reason: RenewalEnd::StoreError });
@@ -436,6 +445,7 @@ mod tests {
         held.add([renewed, settling, settled, lost].map(|lease| granted(lease, now)), &[]);
         let (asked, _) = held.due_for_renewal(now);
         assert_eq!(asked.len(), 4);
+        held.landed(settling.token);
         held.mark_settling([settling.token]);
         held.remove([settled.token]);
         let later = now + Duration::from_secs(40);
