@@ -3,12 +3,13 @@
 import concurrent.futures
 import contextlib
 import os
+import re
 import sys
 
 import psycopg
 import pytest
 import requests
-from conftest import eventually
+from conftest import HERE, eventually
 from test_sql import ODD, RECEIVERS_SECRET, Database, Shop, dispatch, postrider, psql
 
 
@@ -106,6 +107,31 @@ def test_the_owner_of_the_schema_needs_no_powers_beyond_it(receive):
         database.run(f"call postrider.revoke_from('{database.role}')")
         done = psql(database.app, "select postrider.enqueue('order.placed', '{}')")
         assert "ERROR:  42501: permission denied for schema postrider" in done.stderr
+
+
+def test_the_trigger_of_the_documentation_tells_of_each_refund_once_and_of_nothing_else():
+    document = (HERE / "../../docs/sql.md").read_text()
+    (trigger,) = re.findall(r"^```sql\n(create function tell_of_refunds.*?)^```$", document, re.MULTILINE | re.DOTALL)
+    with making() as database:
+        database.run("create table invoices (id bigint primary key, status text not null)")
+        database.run(f"grant select, insert, update on invoices to {database.role}")
+        assert psql(database.owner, trigger).returncode == 0
+        done = psql(
+            database.app,
+            "insert into invoices select n, 'paid' from generate_series(1, 5) n; update invoices set status = 'sent' where id = 1;"
+            "begin; update invoices set status = 'refunded' where id = 2; rollback;"
+            "update invoices set status = 'refunded' where id in (3, 4); update invoices set status = 'refunded';",
+        )
+        assert (done.returncode, done.stderr) == (0, "")
+        told = "select type, convert_from(payload, 'UTF8')::jsonb -> 'invoice' from postrider.events order by 2"
+        assert database.run(told) == [("invoice.refunded", invoice) for invoice in (1, 2, 3, 4, 5)]
+        database.run(f"call postrider.revoke_from('{database.role}')")
+        done = psql(database.app, "insert into invoices values (6, 'paid'); update invoices set status = 'refunded' where id = 6;")
+        assert "ERROR:  42501: permission denied for schema postrider" in done.stderr, "with the rights of whoever changes the row"
+        assert database.run("select status from invoices where id = 6") == [("paid",)]
+        database.run("alter function tell_of_refunds() security definer set search_path = pg_catalog, pg_temp")
+        assert psql(database.app, "update invoices set status = 'refunded' where id = 6").stderr == ""
+        assert database.run("select count(*) from postrider.events") == [(6,)]
 
 
 UNUSUAL = {
