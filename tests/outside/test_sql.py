@@ -26,21 +26,28 @@ DOCUMENT = HERE / "../../docs/sql.md"
 class Database:
     """A migrated database with a table of the application's own, and a role for the application."""
 
-    def __init__(self, server):
+    def __init__(self, server, made_as="", settings=(), is_owners_own=False):
+        """`made_as` goes behind `create database`; the owner is an ordinary role, or the server's superuser."""
         self.server = server
         self.name = f"postrider_outside_{uuid.uuid4().hex}"
         self.role = f"{self.name}_app"
+        self.owning_role = f"{self.name}_owner" if is_owners_own else None
         with psycopg.connect(server, autocommit=True) as connection:
-            connection.execute(f"create database {self.name}")
+            connection.execute(f"create database {self.name} {made_as}")
             connection.execute(f"create role {self.role} login")
+            for setting in settings:
+                connection.execute(f"alter database {self.name} set {setting}")
+            if self.owning_role:
+                connection.execute(f"create role {self.owning_role} login")
+                connection.execute(f"alter database {self.name} owner to {self.owning_role}")
         parts = psycopg.conninfo.conninfo_to_dict(server)
         place = f"{parts.get('host', '127.0.0.1')}:{parts.get('port', 5432)}/{self.name}"
         password = f":{parts['password']}" if parts.get("password") else ""
-        self.owner = f"postgres://{parts['user']}{password}@{place}"
+        self.owner = f"postgres://{self.owning_role or parts['user'] + password}@{place}"
         self.app = f"postgres://{self.role}@{place}"
         subprocess.run([BINARY, "migrate", "--database", self.owner], check=True, capture_output=True)
-        self.run("create table orders (number integer primary key)")
-        self.run(f"grant select, insert on orders to {self.role}")
+        self.run("create table public.orders (number integer primary key)")
+        self.run(f"grant select, insert on public.orders to {self.role}")
         self.run(f"call postrider.grant_to('{self.role}')")
 
     def run(self, statement, *arguments):
@@ -58,6 +65,8 @@ class Database:
         with psycopg.connect(self.server, autocommit=True) as connection:
             connection.execute(f"drop database {self.name} with (force)")
             connection.execute(f"drop role {self.role}")
+            if self.owning_role:
+                connection.execute(f"drop role {self.owning_role}")
 
 
 @pytest.fixture

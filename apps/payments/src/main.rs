@@ -12,6 +12,7 @@ mod demo;
 mod dispatcher;
 mod failure;
 mod legacy;
+mod object;
 mod reconciler;
 mod requests;
 mod server;

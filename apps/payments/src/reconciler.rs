@@ -83,7 +83,9 @@ impl Reconciler {
                 Ok(Transition::Done) => {
                     info!(payment_request_id = %claim.id, from = %claim.status, to = %next, "status changed");
                 }
-                Ok(Transition::Overtaken) => debug!(payment_request_id = %claim.id, "another replica was quicker"),
+                Ok(Transition::Overtaken) => {
+                    debug!(payment_request_id = %claim.id, "too late: its lease is over, or another replica was quicker");
+                }
                 // The transaction is rolled back, so the request is as it was. Others may fare better.
                 Err(failure) => {
                     warn!(payment_request_id = %claim.id, "the transition failed: {failure}");

@@ -62,7 +62,7 @@ pub(crate) struct Claim {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Transition {
     Done,
-    /// The lease is gone or the status is another: somebody else was quicker. Nothing was written.
+    /// The lease is over or the status is another: too late, or somebody else was quicker. Nothing was written.
     Overtaken,
 }
 

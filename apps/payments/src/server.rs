@@ -21,6 +21,7 @@ use utoipa_axum::routes;
 use uuid::Uuid;
 
 use crate::failure::Failure;
+use crate::object::Object;
 use crate::requests::{PaymentRequest, Requests};
 
 const MOST_BODY_BYTES: usize = 16 * 1024;
@@ -160,7 +161,8 @@ fn parse(headers: &HeaderMap, body: &[u8]) -> Result<NewPaymentRequest, Problem>
         let detail = "the content type is not application/json";
         return Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "content_type_invalid", detail));
     }
-    serde_json::from_slice(body).map_err(|error| {
+    let parsed = serde_json::from_slice(body);
+    parsed.map(|Object(request)| request).map_err(|error| {
         Problem::new(StatusCode::BAD_REQUEST, "body_invalid", format!("the body does not fit: {error}"))
     })
 }

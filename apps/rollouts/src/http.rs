@@ -13,6 +13,7 @@ use serde_json::json;
 use tokio::net::TcpListener;
 
 use crate::error::Error;
+use crate::object::Object;
 use crate::plan::{NewPlan, Plan};
 use crate::rollouts::Rollouts;
 
@@ -37,13 +38,13 @@ pub async fn serve(
 }
 
 type Id = Result<Path<i64>, PathRejection>;
-type Body<T> = Result<Json<T>, JsonRejection>;
+type Body<T> = Result<Json<Object<T>>, JsonRejection>;
 
 async fn create_plan(
     State(rollouts): State<Rollouts>,
     body: Body<NewPlan>,
 ) -> Result<(StatusCode, Json<Plan>), Problem> {
-    let Json(plan) = body?;
+    let Json(Object(plan)) = body?;
     Ok((StatusCode::CREATED, Json(rollouts.create(&plan).await?)))
 }
 
@@ -64,7 +65,7 @@ async fn batch_run_tasks(
     id: Id,
     body: Body<BatchRunTasks>,
 ) -> Result<Json<Plan>, Problem> {
-    let (Path(id), Json(request)) = (id?, body?);
+    let (Path(id), Json(Object(request))) = (id?, body?);
     Ok(Json(rollouts.batch_run_tasks(id, request.tasks.as_deref()).await?))
 }
 
@@ -79,7 +80,7 @@ async fn batch_skip_tasks(
     id: Id,
     body: Body<BatchSkipTasks>,
 ) -> Result<Json<Plan>, Problem> {
-    let (Path(id), Json(request)) = (id?, body?);
+    let (Path(id), Json(Object(request))) = (id?, body?);
     Ok(Json(rollouts.batch_skip_tasks(id, &request.tasks).await?))
 }
 

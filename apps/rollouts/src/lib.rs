@@ -11,6 +11,7 @@
 pub mod error;
 pub mod http;
 pub mod notice;
+mod object;
 pub mod plan;
 pub mod replica;
 pub mod rollouts;

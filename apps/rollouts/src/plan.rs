@@ -6,6 +6,8 @@ use std::time::Duration;
 use postrider::{OnceClaim, Refusal};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use crate::object;
+
 /// A plan to be created.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -15,6 +17,7 @@ pub struct NewPlan {
     /// Who hears how it ends.
     pub webhook_url: String,
     /// What is to be done, in no particular order.
+    #[serde(deserialize_with = "object::list")]
     pub tasks: Vec<NewTask>,
 }
 
@@ -25,7 +28,7 @@ pub struct NewTask {
     /// Its name, unique within its plan.
     pub name: String,
     /// What its runs do.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "object::one")]
     pub script: Script,
 }
 

@@ -368,6 +368,33 @@ async fn subjects_have_generations() {
     assert!(nothing.is_none());
 }
 
+/// Who had won goes with the events of its time; that the time is over does not.
+#[tokio::test]
+async fn generations_that_are_over_go_with_retention_and_the_current_one_stays() {
+    let database = TestDatabase::create().await;
+    let store = database.store();
+    let mut connection = store.pool().acquire().await.unwrap();
+    let event = NewEvent::new("a.b", "{}");
+    for generation in 2..=4_i64 {
+        assert!(call(&mut connection, &event.clone().once("s")).await.unwrap().is_some());
+        let next: i64 =
+            sqlx::query_scalar("select postrider.reset_once('s')").fetch_one(&mut *connection).await.unwrap();
+        assert_eq!(next, generation);
+    }
+    let winner = call(&mut connection, &event.clone().once("s")).await.unwrap().unwrap();
+    let past = "select count(*) from postrider.past_generations";
+    store.retain(Duration::from_secs(3_600), None, 100).await.unwrap();
+    assert_eq!(sqlx::query_scalar::<_, i64>(past).fetch_one(&mut *connection).await.unwrap(), 3, "too young to go");
+    assert_eq!(store.retain(Duration::ZERO, None, 100).await.unwrap().events, 4, "none of them has a delivery");
+    assert_eq!(sqlx::query_scalar::<_, i64>(past).fetch_one(&mut *connection).await.unwrap(), 0);
+
+    let row = sqlx::query("select * from postrider.once('s')").fetch_one(&mut *connection).await.unwrap();
+    assert_eq!((row.get::<i64, _>("generation"), row.get::<Uuid, _>("event_id")), (4, winner));
+    for late in [event.clone().once("s"), event.clone().once_in("s", 1), event.once_in("s", 4)] {
+        assert_eq!(call(&mut connection, &late).await.unwrap(), None, "{:?}", late.once);
+    }
+}
+
 #[tokio::test]
 async fn a_function_wakes_only_who_listens() {
     let database = TestDatabase::create().await;

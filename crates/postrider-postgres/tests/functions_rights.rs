@@ -319,6 +319,51 @@ async fn until_waiting(store: &PostgresStore) {
     within("somebody waits for a lock", PATIENCE, reached).await;
 }
 
+/// A statement that is cut short in the middle of a function has done nothing, and nobody has to clean up after it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_caller_that_is_cut_short_leaves_nothing_behind() {
+    let database = TestDatabase::create().await;
+    let store = database.store();
+    let mut role = Role::create(&database).await;
+    run(&store, &format!("call postrider.grant_to('{}')", role.name)).await;
+    let mut holder = store.pool().begin().await.unwrap();
+    holder.execute("select postrider.enqueue_once('s', 'a.b', '{}')").await.unwrap();
+    holder.execute("select postrider.enqueue('a.b', '{}', idempotency_key => 'k')").await.unwrap();
+    let calls = [
+        "select postrider.enqueue_once('s', 'a.b', '{}')",
+        "select postrider.reset_once('s')",
+        "select postrider.enqueue('a.b', '{}', idempotency_key => 'k')",
+        // Claims a subject of its own before it waits for the key.
+        "select postrider.enqueue_once('t', 'a.b', '{}', idempotency_key => 'k')",
+    ];
+    for (setting, state) in [("statement_timeout", "57014"), ("lock_timeout", "55P03")] {
+        role.run(&format!("set {setting} = '50ms'")).await.unwrap();
+        for call in calls {
+            assert_eq!(role.run(call).await, Err(state.to_owned()), "{setting}: {call}");
+        }
+        role.run(&format!("reset {setting}")).await.unwrap();
+    }
+    let pid: i32 = sqlx::query_scalar("select pg_backend_pid()").fetch_one(&mut role.connection).await.unwrap();
+    let (ended, ()) = tokio::join!(role.run(calls[3]), async {
+        until_waiting(&store).await;
+        run(&store, &format!("select pg_terminate_backend({pid})")).await;
+    });
+    assert_eq!(ended, Err("57P01".to_owned()), "told by the server that ends the session");
+    holder.rollback().await.unwrap();
+    for table in ["events", "once", "idempotency_keys", "past_generations", "audit"] {
+        assert_eq!(count(&store, &format!("postrider.{table}")).await, 0, "{table}");
+    }
+
+    let options: PgConnectOptions = database.url().parse().unwrap();
+    role.connection = options.username(&role.name).connect().await.unwrap();
+    for call in &calls[..3] {
+        assert_eq!(role.run(call).await, Ok(()), "{call}");
+    }
+    assert_eq!(role.run(calls[3]).await, Err("PR030".to_owned()), "the key belongs to another now");
+    assert_eq!((count(&store, "postrider.events").await, count(&store, "postrider.once").await), (2, 1));
+    role.drop(&store).await;
+}
+
 /// Who has claimed a subject and then finds the key taken has claimed nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_claim_that_loses_its_key_is_taken_back() {

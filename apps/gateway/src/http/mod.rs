@@ -1,5 +1,6 @@
 //! The gateway over HTTP.
 
+mod object;
 mod problem;
 mod stream;
 
@@ -22,6 +23,7 @@ use subtle::ConstantTimeEq as _;
 use tokio::sync::watch;
 use uuid::Uuid;
 
+use object::Object;
 pub use problem::Problem;
 
 use crate::deliveries::{WebhookDelivery, WebhookDeliveryDetail, WebhookDeliveryFilter};
@@ -236,7 +238,7 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Body<T> {
     type Rejection = Problem;
 
     async fn from_request(request: Request, state: &S) -> Result<Self, Problem> {
-        let body = Json::from_request(request, state).await.map_err(|rejection: JsonRejection| {
+        let Json(Object(body)) = Json::from_request(request, state).await.map_err(|rejection: JsonRejection| {
             let code = match rejection.status() {
                 StatusCode::UNSUPPORTED_MEDIA_TYPE => "content_type_unsupported",
                 StatusCode::PAYLOAD_TOO_LARGE => "body_too_large",
@@ -245,7 +247,7 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Body<T> {
             };
             Problem::new(rejection.status().as_u16(), code, rejection.body_text())
         })?;
-        Ok(Self(body.0))
+        Ok(Self(body))
     }
 }
 

@@ -117,6 +117,13 @@ async fn what_else_is_wrong_with_a_request_is_said_with_a_code() {
     for (content_type, body, status, code) in [
         ("application/json", "{".to_owned(), 400, "body_invalid"),
         ("application/json", "[]".to_owned(), 400, "body_invalid"),
+        // The fields in their order are not an object.
+        (
+            "application/json",
+            json!([address(), "1", "https://hooks.example.com/", null]).to_string(),
+            400,
+            "body_invalid",
+        ),
         ("text/plain", "{}".to_owned(), 415, "content_type_invalid"),
         ("application/json", format!("\"{}\"", "x".repeat(20_000)), 413, "body_too_large"),
     ] {

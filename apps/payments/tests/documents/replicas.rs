@@ -6,7 +6,7 @@ use postrider_conformance::receiver::{Answer, Gate, Receiver};
 use postrider_conformance::wait::eventually;
 use serde_json::Value;
 
-use crate::support::{AMOUNT, Anvil, PATIENCE, World, bodies};
+use crate::support::{AMOUNT, Anvil, PATIENCE, Process, World, bodies};
 
 const URL: &str = "https://hooks.example.com/";
 
@@ -144,6 +144,101 @@ async fn a_reconciler_that_comes_back_after_its_lease_changes_nothing() {
     slow.says(&["another replica was quicker", &request.id.to_string()]).await;
     let told = world.told(request.id).await;
     assert_eq!(told, [("pending".to_owned(), "detected".to_owned())], "the observation of the slow one did not count");
+}
+
+/// What it saw is too old by then to decide anything, whether or not somebody else has looked meanwhile.
+#[tokio::test]
+async fn a_lease_that_has_lapsed_changes_nothing_even_if_nobody_took_over() {
+    let (world, anvil) = (World::new().await, Anvil::start().await);
+    let request = world.request(Some(URL)).await;
+    let gate = Gate::new();
+    let closed = gate.clone();
+    let node = Receiver::start(move |question, _| {
+        let is_length = question.body.windows(15).any(|window| window == b"eth_blockNumber");
+        let number = if is_length { "0x64" } else { "0xffffffffffffffffffff" };
+        Answer::status(200).body(format!(r#"{{"jsonrpc":"2.0","id":1,"result":"{number}"}}"#)).after(&closed)
+    })
+    .await;
+    let url = node.url();
+    let slow = [
+        ("PAYMENTS_RPC_URL", url.as_str()),
+        ("PAYMENTS_RPC_TIMEOUT", "60s"),
+        ("PAYMENTS_RECONCILE_LEASE", "121s"),
+        ("PAYMENTS_LOG", "debug"),
+        ("PAYMENTS_RECONCILE_INTERVAL", "1h"),
+    ];
+    let mut slow = world.start("reconciler", &slow);
+    node.wait_for(1, PATIENCE).await;
+    // As if two minutes had passed.
+    sqlx::query("update payments.requests set lease_until = clock_timestamp()").execute(&world.pool()).await.unwrap();
+    gate.open();
+    slow.says(&["its lease is over", &request.id.to_string()]).await;
+    assert!(slow.stop().await.success());
+    assert_eq!(world.status(request.id).await, "pending");
+    assert!(world.told(request.id).await.is_empty());
+
+    let _another = world.reconciler(&anvil, &[]);
+    anvil.pay(&request.address, AMOUNT).await;
+    world.becomes(request.id, "detected").await;
+    assert_eq!(world.told(request.id).await.len(), 1);
+}
+
+/// Freezes a reconciler at a moment at which it holds leases. They last for milliseconds, so it is tried until it succeeds.
+async fn freeze_with_leases(world: &World, reconciler: &Process, held: &'static str) {
+    eventually("a reconciler is frozen with leases", PATIENCE, async || {
+        reconciler.signal("STOP").await;
+        if world.count(held).await > 0 {
+            return Some(());
+        }
+        reconciler.signal("CONT").await;
+        None
+    })
+    .await;
+}
+
+/// One after the other is frozen, and wakes up when its leases have lapsed and others have done its work.
+#[tokio::test]
+async fn reconcilers_that_are_frozen_beyond_their_leases_tell_nothing_twice() {
+    let (world, anvil) = (World::new().await, Anvil::start().await);
+    let mut requests = Vec::new();
+    for _ in 0..8 {
+        requests.push(world.request(Some(URL)).await);
+    }
+    let settings = |worker| {
+        [
+            ("PAYMENTS_WORKER_ID", worker),
+            ("PAYMENTS_RECONCILE_BATCH", "4"),
+            ("PAYMENTS_RECONCILE_INTERVAL", "10ms"),
+            ("PAYMENTS_RPC_TIMEOUT", "500ms"),
+            ("PAYMENTS_RECONCILE_LEASE", "1500ms"),
+            ("PAYMENTS_MIN_CONFIRMATIONS", "3"),
+        ]
+    };
+    let (one, two) = (world.reconciler(&anvil, &settings("one")), world.reconciler(&anvil, &settings("two")));
+    freeze_with_leases(&world, &one, "payments.requests where lease_owner = 'one'").await;
+    for request in &requests {
+        anvil.pay(&request.address, AMOUNT).await;
+    }
+    for request in &requests {
+        world.becomes(request.id, "detected").await;
+    }
+    freeze_with_leases(&world, &two, "payments.requests where lease_owner = 'two'").await;
+    anvil.mine(5).await;
+    one.signal("CONT").await;
+    for request in &requests {
+        world.becomes(request.id, "confirmed").await;
+    }
+    two.signal("CONT").await;
+    // Both go on as if nothing had happened.
+    let later = world.request(Some(URL)).await;
+    anvil.pay(&later.address, AMOUNT).await;
+    anvil.mine(5).await;
+    world.becomes(later.id, "confirmed").await;
+    let pair = |from: &str, to: &str| (from.to_owned(), to.to_owned());
+    for request in &requests {
+        let told = world.told(request.id).await;
+        assert_eq!(told, [pair("pending", "detected"), pair("detected", "confirmed")], "{}", request.id);
+    }
 }
 
 #[tokio::test]

@@ -252,10 +252,15 @@ impl Process {
         self.child.kill().await.unwrap();
     }
 
+    /// Sends a signal by name, such as `STOP`.
+    pub(crate) async fn signal(&self, name: &str) {
+        let pid = self.child.id().expect("it runs").to_string();
+        assert!(Command::new("kill").args([&format!("-{name}"), &pid]).status().await.unwrap().success());
+    }
+
     /// Asks it to stop, and waits until it has.
     pub(crate) async fn stop(&mut self) -> ExitStatus {
-        let pid = self.child.id().expect("it runs").to_string();
-        assert!(Command::new("kill").args(["-TERM", &pid]).status().await.unwrap().success());
+        self.signal("TERM").await;
         self.ended().await
     }
 

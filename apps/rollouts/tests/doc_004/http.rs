@@ -17,6 +17,10 @@ async fn a_plan_that_cannot_be_is_refused_with_a_code() {
         (plan("ftp://127.0.0.1/", a_task.clone()), 422, "destination_scheme"),
         (plan("http://10.0.0.1/", a_task), 422, "destination_private_address"),
         (json!({ "title": "t" }), 422, "body_invalid"),
+        // The fields in their order are not an object.
+        (json!(["t", url, [{ "name": "a" }]]), 422, "body_invalid"),
+        (plan(&url, json!([["a"]])), 422, "body_invalid"),
+        (plan(&url, json!([{ "name": "a", "script": ["fails", "1s"] }])), 422, "body_invalid"),
     ] {
         let (answered, problem) = world.ask("POST", "/v1/plans", Some(body)).await;
         assert_eq!((answered, problem["code"].as_str()), (status, Some(code)), "{problem}");

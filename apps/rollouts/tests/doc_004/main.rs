@@ -2,6 +2,7 @@
 //! a real Postgres, with real receivers.
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "helpers of tests may fail their test, and say why")]
 
+mod courses;
 mod crashes;
 mod flows;
 mod http;

@@ -137,11 +137,11 @@ impl Random {
         least + usize::try_from(self.0 % choices as u64).unwrap()
     }
 
-    fn pause(&mut self) -> &'static str {
+    pub(crate) fn pause(&mut self) -> &'static str {
         ["0s", "5ms", "20ms", "60ms"][self.between(0, 3)]
     }
 
-    fn shuffle<T>(&mut self, items: &mut [T]) {
+    pub(crate) fn shuffle<T>(&mut self, items: &mut [T]) {
         for place in (1..items.len()).rev() {
             items.swap(place, self.between(0, place));
         }
