@@ -314,6 +314,8 @@ class Reader:
             if (ROOT / says["same as"]).read_text() != block.text:
                 raise Wrong(f"differs from {says['same as']}")
             self.counts["elsewhere"] += 1
+            if "file" in says:
+                (self.folder / says["file"]).write_text(block.text)
             return
         if block.language.split(",")[0] == "rust":
             included = f'include_str!("../../{block.page}")'

@@ -13,6 +13,7 @@ from pages import ROOT, Reader, Wrong, blocks, is_shown, is_shown_within, transc
 PAGES = [
     "README.md",
     "docs/start.md",
+    "docs/receiving.md",
     "docs/sql.md",
     "docs/server.md",
 ]
@@ -57,7 +58,7 @@ def reading(tmp_path):
     def read(page, text=None, patience=30):
         text = (ROOT / page).read_text() if text is None else text
         variables = environment(tmp_path)
-        if "localhost/shop" in text:
+        if "localhost/shop" in text or "```sql" in text:
             databases.append(Postgres(os.environ["POSTRIDER_TEST_POSTGRES"]))
             variables["PGUSER"] = databases[-1].user
         readers.append(Reader(page, tmp_path, variables, patience))
