@@ -13,6 +13,7 @@ from pages import ROOT, Reader, Wrong, blocks, is_shown, is_shown_within, transc
 PAGES = [
     "README.md",
     "docs/start.md",
+    "docs/embed.md",
     "docs/receiving.md",
     "docs/sql.md",
     "docs/server.md",
@@ -77,7 +78,7 @@ def reading(tmp_path):
 @pytest.mark.parametrize("page", PAGES)
 def test_what_a_page_tells_to_type_works_and_shows_what_it_shows(reading, page):
     reader = reading(page)
-    assert reader.counts["run"], "nothing on the page was run"
+    assert reader.counts["run"] + reader.counts["elsewhere"], "nothing on the page is run"
     if page in AFTERWARDS:
         AFTERWARDS[page](reader)
 
