@@ -15,6 +15,7 @@ Comments before a block say what the reader cannot see, or need not be told twic
   in that terminal is ended first, as by Ctrl-C.
 - `<!-- shown by: NAME -->` says that the block is what that terminal shows, before long.
 - `<!-- output -->` says that the block is what the block before printed.
+- `<!-- prepared by: COMMANDS -->` is typed before the block: what the reader of that block has already.
 - `<!-- then: CODE -->` is run after the block, in its language: a call of the function that it defines.
 - `<!-- file: NAME -->` says that the block is a file of that name, which is written.
 - `<!-- same as: PATH -->` says that the block is the text of that file of the repository, which another test runs.
@@ -324,6 +325,10 @@ class Reader:
             self.counts["elsewhere"] += 1
             return
         self.counts["run"] += 1
+        for command in commands(says.get("prepared by", "")):
+            status, output = self.type(self.terminal(), command + "\n")
+            if status:
+                raise Wrong(f"the preparation `{command.strip()}` failed with {status}:\n{output}")
         if "file" in says:
             path = self.folder / says["file"]
             path.parent.mkdir(parents=True, exist_ok=True)
