@@ -15,6 +15,7 @@ PAGES = [
     "docs/start.md",
     "docs/embed.md",
     "docs/receiving.md",
+    "docs/migrating.md",
     "docs/sql.md",
     "docs/server.md",
 ]
@@ -96,8 +97,24 @@ def after_sql(reader):
         assert rows(granted) == [("shop_app", False), ("shop_operator", True), ("shop_reporter", False)]
 
 
+def after_migrating(reader):
+    receiver = reader.terminals["receiver"]
+    expected = [f'{{"order": {number}}}' for number in range(1, 9)]
+
+    def arrived():
+        return sorted(line[line.index("{") :] for line in receiver.seen.splitlines() if "{" in line)
+
+    with psycopg.connect(os.environ["POSTRIDER_TEST_POSTGRES"], dbname="shop", autocommit=True) as connection:
+
+        def counts():
+            return connection.execute("select pending, failed, dead, delivered from postrider.overview").fetchone()
+
+        reader.before_long(lambda: counts() == (0, 0, 0, 6), lambda: f"{counts()} and not all delivered")
+    assert arrived() == expected, "each job has arrived once, by the cron job or by Postrider"
+
+
 # What must be true when a page was read to its end.
-AFTERWARDS = {"docs/sql.md": after_sql}
+AFTERWARDS = {"docs/sql.md": after_sql, "docs/migrating.md": after_migrating}
 
 
 def test_the_reader_notices_what_is_wrong_on_a_page(reading):
