@@ -37,7 +37,7 @@ def commands(tmp_path_factory):
     return {
         "python": [sys.executable, "receiver.py"],
         "javascript": ["node", "receiver.js"],
-        "rust": [str(pathlib.Path(os.environ.get("POSTRIDER_DOCS_RECEIVER", pathlib.Path(BINARY).parent / "docs-receiver")).resolve())],
+        "rust": [str(pathlib.Path(BINARY).resolve().parent / "docs-receiver")],
         "go": [str(folder / "receiver")],
         "ruby": ["ruby", "receiver.rb"],
         "php": ["php", "-q", "-S", "127.0.0.1:{port}", "receiver.php"],
