@@ -5,12 +5,12 @@ import pathlib
 import sys
 
 import psycopg
-import psycopg.conninfo
 import pytest
 from conftest import BINARY
 from pages import ROOT, Reader, Wrong, blocks, is_shown, is_shown_within, transcript
 
 PAGES = ["README.md", *sorted(str(page.relative_to(ROOT)) for page in ROOT.glob("docs/*.md"))]
+
 
 class Postgres:
     """What a page finds at `postgres://localhost/shop`: an empty database, on the server that the tests have."""
