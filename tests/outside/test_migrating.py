@@ -40,7 +40,7 @@ class CounterHandler(http.server.BaseHTTPRequestHandler):
             self.server.senders[sender] += 1
         if sender == "cron":
             # So that a cron job holds the lock of a row for most of its time.
-            time.sleep(0.1)
+            time.sleep(0.5)
         self.send_response(204)
         self.end_headers()
 
