@@ -21,12 +21,15 @@ class Counter(http.server.ThreadingHTTPServer):
     """A receiver that counts what arrives, by its body, and by who sent it."""
 
     daemon_threads = True
+    # As many as a dispatcher may open at once; an answer that is lost would be an attempt more.
+    request_queue_size = 512
 
     def __init__(self):
         super().__init__(("127.0.0.1", 0), CounterHandler)
         self.lock = threading.Lock()
         self.arrived = collections.Counter()
         self.senders = collections.Counter()
+        self.under_way = 0
         self.url = f"http://127.0.0.1:{self.server_port}/"
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
@@ -38,9 +41,12 @@ class CounterHandler(http.server.BaseHTTPRequestHandler):
             self.server.arrived[body] += 1
             sender = "postrider" if "webhook-id" in self.headers else "cron"
             self.server.senders[sender] += 1
+            self.server.under_way += sender == "cron"
         if sender == "cron":
-            # So that a cron job holds the lock of a row for most of its time.
+            # Meanwhile the cron job holds the lock of its row.
             time.sleep(0.5)
+            with self.server.lock:
+                self.server.under_way -= 1
         self.send_response(204)
         self.end_headers()
 
@@ -111,8 +117,9 @@ def test_nothing_is_lost_or_doubled_while_a_jobs_table_is_moved(shop, tmp_path):
         Lines(dispatcher.stderr).find("dispatching from")
         inserting = threading.Thread(target=application)
         inserting.start()
-        connection.execute(block("begin;\nalter table"))
+        connection.execute(block("begin;\nset local lock_timeout"))
         connection.execute(block("create procedure").removesuffix("call move_webhook_jobs();\n"))
+        eventually("both cron jobs are sending", lambda: receiver.under_way == 2)
         connection.execute("call move_webhook_jobs(7)")
         inserting.join(PATIENCE)
         before = len(ended)
