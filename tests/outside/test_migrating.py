@@ -31,7 +31,7 @@ class Counter(http.server.ThreadingHTTPServer):
         self.senders = collections.Counter()
         self.under_way = 0
         self.url = f"http://127.0.0.1:{self.server_port}/"
-        threading.Thread(target=self.serve_forever, daemon=True).start()
+        threading.Thread(target=self.serve_forever, args=(0.05,), daemon=True).start()
 
 
 class CounterHandler(http.server.BaseHTTPRequestHandler):

@@ -83,7 +83,7 @@ class Relay(http.server.ThreadingHTTPServer):
         self.lose = 0
         self.seen = []
         self.url = f"http://127.0.0.1:{self.server_port}/"
-        threading.Thread(target=self.serve_forever, daemon=True).start()
+        threading.Thread(target=self.serve_forever, args=(0.05,), daemon=True).start()
 
     def next(self, count):
         eventually(f"{count} requests have come", lambda: len(self.seen) >= count)
