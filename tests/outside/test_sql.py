@@ -4,8 +4,6 @@ import base64
 import concurrent.futures
 import json
 import os
-import pathlib
-import re
 import secrets
 import subprocess
 import sys
@@ -19,8 +17,6 @@ from conftest import BINARY, HERE, eventually
 
 sys.path.insert(0, str(HERE / "sql"))
 from shop import Shop  # noqa: E402
-
-DOCUMENT = HERE / "../../docs/sql.md"
 
 
 class Database:
@@ -273,45 +269,3 @@ def test_the_killed_winner_of_a_race_is_replaced_by_another(database):
         assert database.run("select postrider.reset_once('plan/1')") == [(generation + 1,)]
         straggler = f"select coalesce(postrider.enqueue_once('plan/1', 'plan.failed', '[]', generation => {generation})::text, 'lost');"
         assert psql(database.app, straggler).stdout.strip() == "lost"
-
-
-def test_the_snippets_of_the_documentation_run(database):
-    blocks = re.findall(r"^```(\w+)\n(.*?)^```$", pathlib.Path(DOCUMENT).read_text(), re.MULTILINE | re.DOTALL)
-    by_language = {}
-    for language, text in blocks:
-        by_language.setdefault(language, []).append(text)
-    # Roles belong to the server, so each run has its own.
-    script = "".join(by_language["sql"]).replace("shop_", f"{database.name[-40:]}_")
-    roles = re.findall(r"create role (\w+)", script)
-    try:
-        done = psql(database.owner, script)
-        assert done.returncode == 0, done.stderr
-        assert database.run("select type, count(*) from postrider.events group by 1 order by 1") == [("invoice.paid", 2), ("plan.done", 1)]
-        # As typed, but for where the database is, and for when to stop.
-        shell = by_language["sh"][0].replace("postgres://localhost/shop", database.owner)
-        shell = shell.replace("postrider dispatch", "postrider dispatch --until-idle")
-        path = os.pathsep.join([str(pathlib.Path(BINARY).resolve().parent), os.environ["PATH"]])
-        done = subprocess.run(["bash", "-euc", shell], capture_output=True, text=True, timeout=60, env={"PATH": path})
-        assert done.returncode == 0, done.stderr
-        for role in roles:
-            granted = "select has_function_privilege(%s, 'postrider.retry(uuid)', 'execute')"
-            assert database.run(granted, role) == [(role.endswith("_operator"),)]
-
-        scope = {}
-        exec(by_language["python"][0], scope)  # noqa: S102
-        with psycopg.connect(database.owner) as connection:
-            scope["pay"](connection, 42)
-        script = by_language["js"][0] + (
-            'const { Client } = require("pg");\n'
-            "const client = new Client({ connectionString: process.env.SHOP_DATABASE });\n"
-            "client.connect().then(() => pay(client, 43)).then(() => client.end());\n"
-        )
-        environment = {**os.environ, "SHOP_DATABASE": database.owner}
-        done = subprocess.run(["node", "-e", script], capture_output=True, text=True, timeout=60, env=environment)
-        assert done.returncode == 0, done.stderr
-        keys = "select key from postrider.idempotency_keys order by 1"
-        assert database.run(keys) == [("in_42/paid",), ("in_42/paid",), ("in_43/paid",)]
-    finally:
-        for role in roles:
-            database.run(f"drop owned by {role}")
-            database.run(f"drop role {role}")

@@ -22,3 +22,8 @@ pub fn assert_none(complaints: &[String]) {
 #[cfg(doctest)]
 #[doc = include_str!("../../README.md")]
 pub struct Readme;
+
+/// The programs of the page about embedding, likewise. The one on Postgres finds its database in `DATABASE_URL`.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/embed.md")]
+pub struct Embed;
