@@ -9,7 +9,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use utoipa::openapi::schema::{Object, ObjectBuilder, Type};
 use utoipa::{IntoParams, ToSchema};
 
-use super::schemas;
+use super::{object, schemas};
 
 /// A text that opens something: it is shown to whoever asked for it, and to no log.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -41,7 +41,7 @@ pub enum Signature {
     #[schema(title = "SignatureName", example = "standard")]
     Name(String),
     /// With its parameters.
-    Table(SignatureTable),
+    Table(#[serde(deserialize_with = "object::required")] SignatureTable),
 }
 
 /// A signature scheme with its parameters.
@@ -337,6 +337,14 @@ mod tests {
             NewEndpoint { secret: Some(Confidential("a canary in a coal mine".to_owned())), ..NewEndpoint::default() };
         assert!(!format!("{new:?}").contains("canary"));
         assert!(serde_json::to_string(&new).unwrap().contains("canary"));
+    }
+
+    #[test]
+    fn a_signature_is_a_name_or_an_object() {
+        let read = |text: &str| serde_json::from_str::<Signature>(text);
+        assert_eq!(read(r#""standard""#).unwrap(), Signature::Name("standard".to_owned()));
+        assert!(matches!(read(r#"{"scheme":"standard"}"#).unwrap(), Signature::Table(_)));
+        assert!(read(r#"["standard"]"#).is_err(), "an array is not taken for the fields in their order");
     }
 
     #[test]

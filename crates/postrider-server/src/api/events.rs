@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use utoipa::{IntoParams, ToSchema};
 
-use super::schemas;
+use super::{object, schemas};
 
 /// An event to be enqueued.
 #[derive(Clone, Serialize, Deserialize, ToSchema)]
@@ -33,7 +33,7 @@ pub struct EventRequest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deliver_at: Option<Timestamp>,
     /// Only if this subject is not claimed yet.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "object::optional", skip_serializing_if = "Option::is_none")]
     pub once: Option<OnceRequest>,
     /// Travels with announcements, never to the receiver. At most 16 KiB.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -5,6 +5,7 @@ pub mod deliveries;
 pub mod endpoints;
 pub mod events;
 pub mod keys;
+pub(crate) mod object;
 pub mod once;
 pub mod overview;
 mod problem;

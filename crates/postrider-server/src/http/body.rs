@@ -1,7 +1,5 @@
 //! Bodies: read within bounds of size and time, and understood strictly.
 
-use std::fmt;
-use std::marker::PhantomData;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,13 +9,12 @@ use axum::extract::{FromRequest, Request};
 use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, header};
 use http_body_util::BodyExt as _;
-use serde::de::value::MapAccessDeserializer;
-use serde::de::{DeserializeOwned, MapAccess, Visitor};
-use serde::{Deserialize, Deserializer};
+use serde::de::DeserializeOwned;
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::AppState;
 use crate::api::Problem;
+use crate::api::object::Object;
 
 /// What most requests may have.
 const MOST_BYTES: usize = 1024 * 1024;
@@ -196,29 +193,6 @@ fn check_text(bytes: &[u8]) -> Result<(), Problem> {
         return Err(Problem::new(400, "body_byte_order_mark", detail).hint("encode it without a byte order mark"));
     }
     Ok(())
-}
-
-/// An object and nothing else. By itself serde would also take an array, whose items it reads as the fields in order.
-pub(super) struct Object<T>(pub(super) T);
-
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Fields<T>(PhantomData<T>);
-
-        impl<'de, T: Deserialize<'de>> Visitor<'de> for Fields<T> {
-            type Value = T;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an object")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, fields: A) -> Result<T, A::Error> {
-                T::deserialize(MapAccessDeserializer::new(fields))
-            }
-        }
-
-        deserializer.deserialize_map(Fields(PhantomData)).map(Self)
-    }
 }
 
 /// Reads JSON strictly. What is wrong is told with its place, but without repeating a value.

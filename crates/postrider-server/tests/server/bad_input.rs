@@ -97,6 +97,7 @@ async fn bodies_that_are_no_events_are_refused() {
         ("a type with a space", text(r#"{"type":"a b","payload":1}"#), 422, "event_type_invalid"),
         ("an array", text("[]"), 422, "field_invalid"),
         ("an array of the fields", text(r#"["a.b",1]"#), 422, "field_invalid"),
+        ("an array for once", text(r#"{"type":"a.b","payload":1,"once":["plan/1"]}"#), 422, "field_invalid"),
         ("a string", text("\"a\""), 422, "field_invalid"),
         (
             "generation 0",

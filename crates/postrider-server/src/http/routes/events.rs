@@ -8,10 +8,11 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use crate::api::events::{EnqueuedBatch, EnqueuedEvent, Event, EventRequest, EventsQuery};
+use crate::api::object::Object;
 use crate::api::{Listing, Problem};
 use crate::http::AppState;
 use crate::http::auth::{Reader, Writer};
-use crate::http::body::{self, Object};
+use crate::http::body;
 use crate::http::extract::{Id, NoQuery, Query};
 
 /// What an event may have beside its payload.
