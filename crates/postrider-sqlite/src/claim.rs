@@ -18,6 +18,7 @@ use uuid::Uuid;
 
 use crate::bucket::Bucket;
 use crate::clock::{self, Micros};
+use crate::remembered::Facts;
 use crate::rows;
 use crate::sql::sql;
 use crate::vault::Vault;
@@ -184,7 +185,7 @@ fn pay(session: &Session, lane: &OpenLane) -> rusqlite::Result<Option<Duration>>
 
 /// Takes up to `wanted` from the front of a lane, and returns how many there were.
 fn take(
-    session: &Session,
+    session: &mut Session,
     request: &ClaimRequest,
     lane: &OpenLane,
     wanted: u32,
@@ -193,7 +194,7 @@ fn take(
     if wanted == 0 {
         return Ok(0);
     }
-    let connection = &session.connection;
+    let (connection, remembered) = (&session.connection, &mut session.remembered);
     let lease_until: Micros = clock::after(session.now, request.lease);
     let mut grant = connection.prepare_cached(sql!("claim_grant"))?;
     let mut statement = connection.prepare_cached(sql!("claim"))?;
@@ -206,16 +207,22 @@ fn take(
         let lease_token = Uuid::new_v4();
         let endpoint_id: Option<Uuid> = row.get(10)?;
         grant.execute(params![delivery_id, request.worker.as_str(), lease_token, lease_until])?;
+        let (tenant, event_id): (String, Uuid) = (row.get(2)?, row.get(3)?);
+        let (attempt_count, earlier_attempts) = (row.get(7)?, row.get(8)?);
+        let (topic, metadata) = (row.get(11)?, row.get(12)?);
+        let facts =
+            Facts { attempt_count, earlier_attempts, endpoint_id, tenant: tenant.clone(), event_id, topic, metadata };
+        remembered.keep(lease_token, facts);
         claims.push(Claim {
             lease: Lease { delivery_id: DeliveryId::from_uuid(delivery_id), token: LeaseToken(lease_token) },
             lane: lane.lane.clone(),
-            tenant: row.get(2)?,
-            event_id: EventId::from_uuid(row.get(3)?),
+            tenant,
+            event_id: EventId::from_uuid(event_id),
             event_type: row.get(4)?,
             payload: Bytes::from(row.get::<_, Vec<u8>>(5)?),
             destination_url: row.get(6)?,
-            attempt_count: row.get(7)?,
-            earlier_attempts: row.get(8)?,
+            attempt_count,
+            earlier_attempts,
             abandoned_count: row.get(9)?,
             endpoint: endpoint_id.and_then(|_| lane.endpoint.clone()),
         });

@@ -36,6 +36,7 @@ mod once;
 mod operate;
 mod places;
 mod readers;
+mod remembered;
 mod retain;
 mod rows;
 mod settle;

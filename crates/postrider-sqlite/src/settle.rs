@@ -2,12 +2,12 @@
 
 use postrider::store::{Promoted, Recovered, Settle, Settlement};
 use postrider::{DeliveryId, EndpointId, Fact, Lease, Verdict, WorkerId};
-use rusqlite::types::ToSqlOutput;
 use rusqlite::{CachedStatement, params};
 use uuid::Uuid;
 
 use crate::clock::{self, Micros};
 use crate::places;
+use crate::remembered::Facts;
 use crate::rows;
 use crate::sql::sql;
 use crate::streak::Streaks;
@@ -43,7 +43,9 @@ pub(crate) fn settle(
     settles: &[Settle],
 ) -> rusqlite::Result<Vec<Settlement>> {
     let (mut streaks, mut applied) = (Streaks::default(), Vec::new());
-    let settlements = settle_each(session, worker, settles, &mut applied)?;
+    let mut known: Vec<Option<Facts>> =
+        settles.iter().map(|settle| session.remembered.take(settle.lease.token.0)).collect();
+    let settlements = settle_each(session, worker, settles, &mut known, &mut applied)?;
     session.announced |= !applied.is_empty();
     for (index, endpoint_id) in applied {
         if let Some(endpoint_id) = endpoint_id {
@@ -59,6 +61,7 @@ fn settle_each(
     session: &Session,
     worker: &WorkerId,
     settles: &[Settle],
+    known: &mut [Option<Facts>],
     applied: &mut Vec<(usize, Option<EndpointId>)>,
 ) -> rusqlite::Result<Vec<Settlement>> {
     let mut statements = Statements::prepare(session)?;
@@ -72,7 +75,7 @@ fn settle_each(
         }
         #[cfg(feature = "failpoints")]
         postrider::failpoint::reached(postrider::failpoint::MID_TRANSACTION);
-        applied.push((index, statements.apply(session, worker, settle)?));
+        applied.push((index, statements.apply(session, worker, settle, known[index].take())?));
         settlements.push(Settlement::Applied);
     }
     Ok(settlements)
@@ -101,9 +104,15 @@ impl<'session> Statements<'session> {
 
     /// Writes the result of an attempt whose lease was consumed, and returns whose endpoint it is about.
     ///
-    /// The delivery is read before it is written. `RETURNING` would say the same, but SQLite makes a table of its own for
-    /// what it returns, each time, which costs more than the update.
-    fn apply(&mut self, session: &Session, worker: &WorkerId, settle: &Settle) -> rusqlite::Result<Option<EndpointId>> {
+    /// What the claim has not left is read before it is written. `RETURNING` would say the same, but SQLite makes a table of
+    /// its own for what it returns, each time, which costs more than the update.
+    fn apply(
+        &mut self,
+        session: &Session,
+        worker: &WorkerId,
+        settle: &Settle,
+        known: Option<Facts>,
+    ) -> rusqlite::Result<Option<EndpointId>> {
         let (now, delivery_id, attempt) = (session.now, settle.lease.delivery_id, &settle.attempt);
         let id = delivery_id.as_uuid();
         let (status, next_attempt_at, fact) = match settle.verdict {
@@ -111,10 +120,11 @@ impl<'session> Statements<'session> {
             Verdict::Retry { after } => ("failed", Some(clock::after(now, after)), Fact::Failed),
             Verdict::Dead => ("dead", None, Fact::Dead),
         };
-        let mut found = self.look.query(params![id])?;
-        let delivery = found.next()?.ok_or(rusqlite::Error::QueryReturnedNoRows)?;
-        let (attempt_count, earlier_attempts): (u32, u32) = (delivery.get(0)?, delivery.get(1)?);
-        let (attempt_count, endpoint_id) = (attempt_count + 1, delivery.get::<_, Option<Uuid>>(2)?);
+        let Facts { attempt_count, earlier_attempts, endpoint_id, tenant, event_id, topic, metadata } = match known {
+            Some(facts) => facts,
+            None => self.look(id)?,
+        };
+        let attempt_count = attempt_count + 1;
         self.update.execute(params![id, status, next_attempt_at, now, attempt.error_detail, attempt_count])?;
         self.attempt.execute(params![
             id,
@@ -134,20 +144,25 @@ impl<'session> Statements<'session> {
         if fact == Fact::Dead {
             places::bury(session, delivery_id, "exhausted")?;
         }
-        // Tenant, event, topic and metadata go from one row to the other as they are.
-        let copied = |column| delivery.get_ref(column).map(ToSqlOutput::Borrowed);
-        self.announce.execute(params![
-            copied(3)?,
-            copied(5)?,
-            fact.as_str(),
-            id,
-            copied(4)?,
-            endpoint_id,
-            attempt_count,
-            copied(6)?,
-            now
-        ])?;
+        let fact = fact.as_str();
+        self.announce.execute(params![tenant, topic, fact, id, event_id, endpoint_id, attempt_count, metadata, now])?;
         Ok(endpoint_id.map(EndpointId::from_uuid))
+    }
+}
+
+impl Statements<'_> {
+    fn look(&mut self, id: Uuid) -> rusqlite::Result<Facts> {
+        self.look.query_row(params![id], |row| {
+            Ok(Facts {
+                attempt_count: row.get(0)?,
+                earlier_attempts: row.get(1)?,
+                endpoint_id: row.get(2)?,
+                tenant: row.get(3)?,
+                event_id: row.get(4)?,
+                topic: row.get(5)?,
+                metadata: row.get(6)?,
+            })
+        })
     }
 }
 

@@ -29,6 +29,7 @@ use uuid::Uuid;
 use crate::clock::{Clock, Micros, Mint};
 use crate::error::{again, store_error, writer_is_gone};
 use crate::in_place::InPlace;
+use crate::remembered::Remembered;
 use crate::syncer::{Committed, Durability, Log, Syncer, Waiting};
 use crate::wake::Wake;
 
@@ -51,6 +52,7 @@ pub(crate) struct Session {
     pub(crate) announced: bool,
     /// Workers that claimed through this store: what they hold was not left behind by an earlier process.
     pub(crate) claimers: HashSet<String>,
+    pub(crate) remembered: Remembered,
     pub(crate) wake: Arc<Wake>,
     in_place: Arc<InPlace>,
     clock: Arc<Clock>,
@@ -286,6 +288,7 @@ impl Writer {
             made_ready: false,
             announced: false,
             claimers: HashSet::new(),
+            remembered: Remembered::default(),
             wake,
             in_place,
             clock,

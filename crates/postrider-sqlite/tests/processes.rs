@@ -10,8 +10,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use postrider::store::{ClaimRequest, Operator, Recovered};
-use postrider::{DeliveryFilter, EnqueueError, Enqueued, EventId, NewEvent, Store, StoreErrorCode, WorkerId};
+use postrider::store::{AttemptResult, ClaimRequest, Operator, Recovered, Settle, Settlement};
+use postrider::{
+    DeliveryFilter, EnqueueError, Enqueued, EventId, NewEvent, OutcomeKind, Store, StoreErrorCode, Verdict, WorkerId,
+};
 use postrider_sqlite::rusqlite::Connection;
 use postrider_sqlite::testing::TestDatabase;
 use postrider_sqlite::{SqliteStore, SqliteTransaction};
@@ -306,4 +308,54 @@ async fn a_wait_in_which_nothing_happens_lasts_as_long_as_it_was_told() {
     let (renewed, ()) = tokio::join!(store.renew(&worker, &leases, Duration::from_secs(900)), store.wait_ready(told));
     assert_eq!(renewed.unwrap().len(), 1);
     assert!(began.elapsed() >= told, "{:?}", began.elapsed());
+}
+
+/// A settle takes what it needs from what the claim has left in memory. Where there is nothing, because another store made the
+/// claim or because the metadata is long, it reads it, and the result is the same.
+#[tokio::test]
+async fn a_settle_without_its_claim_in_memory_writes_the_same() {
+    let database = TestDatabase::create().await;
+    let (claiming, other) = (database.store(), SqliteStore::open(database.path()).unwrap());
+    let long = "x".repeat(2_000);
+    for note in ["short", &long] {
+        let noted = event().topic("billing").metadata("note", note);
+        claiming.enqueue(vec![noted.clone(), noted]).await.unwrap();
+    }
+    let worker = WorkerId::new("w1").unwrap();
+    let request = ClaimRequest {
+        worker: worker.clone(),
+        lease: Duration::from_secs(30),
+        limit: 10,
+        lane_limit: 10,
+        in_flight: Vec::new(),
+        after: None,
+    };
+    let claims = claiming.claim(&request).await.unwrap().claims;
+    let end = claiming.announcements_end().await.unwrap();
+    for (index, claim) in claims.iter().enumerate() {
+        let settle = Settle {
+            lease: claim.lease,
+            verdict: Verdict::Retry { after: Duration::from_secs(60) },
+            attempt: AttemptResult {
+                outcome: OutcomeKind::Timeout,
+                status_code: None,
+                took: Duration::from_millis(5),
+                started_ago: Duration::from_millis(5),
+                response_excerpt: None,
+                error_detail: Some("late".to_owned()),
+            },
+            disable_endpoint: false,
+            disable_after: None,
+        };
+        let store = if index % 2 == 0 { claiming } else { &other };
+        assert_eq!(store.settle(&worker, &[settle]).await.unwrap(), [Settlement::Applied]);
+    }
+    let told = claiming.announcements(&end, 10).await.unwrap().announcements;
+    assert_eq!(told.len(), 4);
+    for (claim, told) in claims.iter().zip(&told) {
+        let facts = (told.delivery_id, told.event_id, told.attempt_count, told.topic.as_str(), told.tenant.as_str());
+        assert_eq!(facts, (claim.lease.delivery_id, claim.event_id, 1, "billing", "default"));
+    }
+    let notes: Vec<_> = told.iter().map(|told| serde_json::to_value(&told.metadata).unwrap()["note"].clone()).collect();
+    assert_eq!(notes, ["short", "short", &long, &long]);
 }
