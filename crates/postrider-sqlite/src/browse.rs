@@ -36,12 +36,12 @@ pub(crate) fn deliveries(
     filter: &DeliveryFilter,
     page: &PageRequest,
 ) -> rusqlite::Result<Page<Delivery>> {
-    let list = |sql: &str, floor: Option<Uuid>, column: &str| -> rusqlite::Result<Page<Delivery>> {
+    let list = |filter: &DeliveryFilter, sql: &str, floor: Option<Uuid>, column: &str| {
         let conditions = Conditions::listing(filter).after(page, column).down_to(floor, column);
         let conditions = conditions.with(&[(":limit", Value::Integer(one_more(page)))]);
         let mut statement = connection.prepare_cached(&sql.replace("{conditions}", &conditions.sql))?;
         let found = statement.query_map(&conditions.named()[..], rows::delivery)?.collect::<rusqlite::Result<_>>()?;
-        Ok(cut(found, page, |delivery| delivery.id.as_uuid()))
+        rusqlite::Result::Ok(cut(found, page, |delivery: &Delivery| delivery.id.as_uuid()))
     };
     let in_order = match filter.status {
         Some(DeliveryStatus::Dead) => {
@@ -54,7 +54,7 @@ pub(crate) fn deliveries(
     };
     if let Some((listing, floor, column, floor_column)) = in_order {
         let floor = floor_of(connection, floor, Conditions::none(), page, floor_column, |row| row.get("id"))?;
-        let page = list(listing, floor, column)?;
+        let page = list(filter, listing, floor, column)?;
         // A cursor is one of the tenant's own, and not where among those of others it was stopped.
         let last = page.items.last().map(|delivery| delivery.id.as_uuid());
         let next = last.or(floor.filter(|_| filter.tenant.is_none()));
@@ -68,27 +68,29 @@ pub(crate) fn deliveries(
             .prepare_cached(sql!("deliveries_unsettled_count"))?
             .query_row(params![most], |row| row.get("count"))?;
         if unsettled < most {
-            return list(sql!("deliveries_unsettled"), None, "d.id");
+            return list(filter, sql!("deliveries_unsettled"), None, "d.id");
         }
     }
-    let along = Conditions::along(filter);
-    let is_narrowed = filter.status.is_some()
-        || filter.event_type.is_some()
-        || filter.until.is_some()
-        || (filter.endpoint_id.is_some() && filter.tenant.is_some());
+    let is_narrowed = filter.status.is_some() || filter.event_type.is_some() || filter.until.is_some();
     let of_whom = |row: &Row<'_>| Ok((row.get::<_, Uuid>("id")?, row.get::<_, String>("tenant")?));
     let floor = match filter.event_id {
-        None if is_narrowed => floor_of(connection, sql!("deliveries_floor"), along, page, "p.id", of_whom)?,
+        None if is_narrowed => {
+            floor_of(connection, sql!("deliveries_floor"), Conditions::along(filter), page, "p.id", of_whom)?
+        }
         _ => None,
     };
-    // An endpoint has one tenant's deliveries: nobody else is told that there are any.
-    if let (Some((_, found)), Some(tenant)) = (&floor, &filter.tenant)
-        && found != tenant
-    {
-        return Ok(Page { items: Vec::new(), next: None });
+    // An endpoint has one tenant's deliveries: nobody else is told that there are any, and nobody looks at all of them for that.
+    let is_foreign = |whose: &str| filter.tenant.as_ref().is_some_and(|tenant| tenant != whose);
+    let nothing = Page { items: Vec::new(), next: None };
+    if floor.as_ref().is_some_and(|(_, whose)| is_foreign(whose)) {
+        return Ok(nothing);
     }
     let floor = floor.map(|(id, _)| id);
-    let page = list(sql!("deliveries"), floor, "d.id")?;
+    let tenant = filter.tenant.clone().filter(|_| filter.endpoint_id.is_none());
+    let page = list(&DeliveryFilter { tenant, ..filter.clone() }, sql!("deliveries"), floor, "d.id")?;
+    if page.items.first().is_some_and(|first| is_foreign(&first.tenant)) {
+        return Ok(nothing);
+    }
     Ok(Page { next: page.next.or(floor.map(Cursor)), ..page })
 }
 

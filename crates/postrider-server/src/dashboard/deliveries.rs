@@ -47,9 +47,10 @@ pub(super) async fn list(look: Look, Query(fields): Query) -> Result<Response, P
         @if let Some(problem) = &problem { (parts::complaint(problem)) }
         div #rows data-live[!paged] {
             @if !listing.data.is_empty() { (table(&look, &listing.data)) }
+            @else if let Some(next) = &next { (parts::none_so_far("deliveries", next)) }
             @else if problem.is_none() { (nothing(&look, filtered || paged).await) }
         }
-        (parts::pager(newest.as_deref(), next.as_deref()))
+        (parts::pager(newest.as_deref(), next.as_deref().filter(|_| !listing.data.is_empty())))
         (parts::curl(&look, &fields.link("/v1/deliveries", &FILTERS, &[])))
     };
     Ok(look.page(Section::Deliveries, "Deliveries", &body))

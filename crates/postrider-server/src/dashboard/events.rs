@@ -60,9 +60,10 @@ pub(super) async fn list(look: Look, Query(fields): Query) -> Result<Response, P
         @if let Some(problem) = &problem { (parts::complaint(problem)) }
         div #rows data-live[!paged] {
             @if !listing.data.is_empty() { (table(&look, &listing.data)) }
+            @else if let Some(next) = &next { (parts::none_so_far("events", next)) }
             @else if problem.is_none() { (nothing(&look, narrowed)) }
         }
-        (parts::pager(newest.as_deref(), next.as_deref()))
+        (parts::pager(newest.as_deref(), next.as_deref().filter(|_| !listing.data.is_empty())))
         (parts::curl(&look, &fields.link("/v1/events", &FILTERS, &[])))
     };
     Ok(look.page(Section::Events, "Events", &body))

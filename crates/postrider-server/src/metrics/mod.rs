@@ -1,5 +1,6 @@
-//! Figures for Prometheus. There are no tenants, URLs or ids in them, so that everybody may see them.
+//! Figures for Prometheus. There are no tenants or URLs in them, and no ids but those of endpoints, so that everybody may see them.
 
+mod endpoints;
 mod scrape;
 mod text;
 
@@ -14,6 +15,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 
+pub(crate) use endpoints::EndpointCounts;
 pub(crate) use scrape::Scrape;
 pub(crate) use text::CONTENT_TYPE;
 
@@ -25,6 +27,7 @@ pub(crate) struct Metrics {
     pub(crate) queue_depth: Gauge,
     pub(crate) queue_refused: Counter,
     pub(crate) queue_batch: Histogram,
+    pub(crate) endpoints: EndpointCounts,
     requests: Family<RequestLabels, Counter>,
     request_duration: Family<RouteLabels, Histogram>,
     registry: Registry,
@@ -53,6 +56,7 @@ impl Default for Metrics {
             queue_depth: Gauge::default(),
             queue_refused: Counter::default(),
             queue_batch: Histogram::new([1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0]),
+            endpoints: EndpointCounts::default(),
             requests: Family::default(),
             request_duration: Family::new_with_constructor(request_histogram),
             registry: Registry::with_prefix(PREFIX),
@@ -96,6 +100,7 @@ impl Metrics {
 
     /// Everything, in Prometheus' text format.
     pub(crate) fn text(&self, scrape: Scrape) -> String {
+        let scrape = Scrape { endpoints: self.endpoints.all(), ..scrape };
         let mut scraped = Registry::with_prefix(PREFIX);
         scraped.register_collector(Box::new(scrape));
         text::encode([&self.registry, &scraped])

@@ -167,3 +167,36 @@ async fn an_endpoints_own_timeout_ends_an_attempt() {
     let took = delivery["attempts"][0]["duration_ms"].as_u64().unwrap();
     assert!(took < u64::try_from(Duration::from_secs(15).as_millis()).unwrap(), "the server's default is 15 s");
 }
+
+#[tokio::test]
+async fn what_becomes_of_attempts_is_counted_for_each_endpoint() {
+    let stage = Stage::dispatching().await;
+    let (good, bad) = (Receiver::answering(200).await, Receiver::answering(500).await);
+    let good = stage.endpoint(json!({"url": good.url(), "event_types": ["good"]})).await;
+    let bad = stage.endpoint(json!({"url": bad.url(), "event_types": ["bad"]})).await;
+    stage.event("good", json!({})).await;
+    stage.event("good", json!({})).await;
+    let died = stage.event("bad", json!({})).await;
+    stage.delivery_in(text(&died["deliveries"][0]["id"]), "dead").await;
+    let line = |endpoint: &Value, result: &str, count: u32| {
+        format!(
+            "postrider_endpoint_attempts_total{{endpoint=\"{}\",result=\"{result}\"}} {count}",
+            text(&endpoint["id"])
+        )
+    };
+    let wanted = [
+        line(&good, "delivered", 2),
+        line(&good, "failed", 0),
+        line(&good, "dead", 0),
+        line(&bad, "delivered", 0),
+        line(&bad, "failed", 2),
+        line(&bad, "dead", 1),
+    ];
+    eventually("every attempt is counted once", PATIENCE, async || {
+        let figures = stage.send(crate::stage::Ask::new("GET", "/metrics")).await.text;
+        wanted.iter().all(|line| figures.lines().any(|told| told == line)).then_some(())
+    })
+    .await;
+    let again = stage.send(crate::stage::Ask::new("GET", "/metrics")).await.text;
+    assert!(wanted.iter().all(|line| again.lines().any(|told| told == line)), "and not again: {again}");
+}
