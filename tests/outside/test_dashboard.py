@@ -254,7 +254,9 @@ def pages(server, fickle):
         "events": "/events?type=order.placed",
         "event": f"/events/{event['id']}",
         "new event": "/events/new",
-        "once": "/once?subject=order/1",
+        "once": "/once",
+        "subject": "/once?subject=order/1",
+        "no such subject": "/once?prefix=no/such",
         "audit": "/audit",
         "keys": "/keys",
     }
@@ -292,6 +294,10 @@ def test_every_page_can_be_used_by_everybody(browse, pages, size, scheme):
     browser.sees("Not found", "There is no delivery")
     assert all("404" in line for line in browser.complaints()), "the page that is not there"
     checked(browser, "not found", size[0])
+    browser.open("/no/such/page")
+    browser.sees("Not found", "There is nothing at /no/such/page.", "To the overview")
+    assert all("404" in line for line in browser.complaints()), "the address that is not there"
+    checked(browser, "nowhere", size[0])
 
 
 STRUCTURE = """

@@ -42,7 +42,7 @@ pub(super) async fn list(look: Look, Query(fields): Query) -> Result<Response, P
     let body = html! {
         header.title { h1 { "Dead letters" } }
         p.intro { "No more attempts are made at these. A retry begins a new round of attempts; what was tried stays in the history." }
-        (deliveries::filters(&fields, "/dead", false))
+        (deliveries::filters(&fields, &deliveries::known_endpoints(&look).await, "/dead", false))
         @if let Some(problem) = &problem { (parts::complaint(problem)) }
         div #rows data-live[!paged] {
             @if let (true, Some(next)) = (listing.data.is_empty(), &next) {

@@ -1,10 +1,10 @@
 //! How everything stands: figures with plots, what needs somebody, and the latest deliveries.
 
 use axum::response::Response;
-use jiff::SignedDuration;
 use maud::{Markup, html};
 use postrider::EndpointStatus;
 
+use super::endpoints::failing_since;
 use super::history::{History, Latency};
 use super::layout::Section;
 use super::plot::{self, Series};
@@ -21,9 +21,6 @@ const LATEST: u32 = 10;
 
 /// How many endpoints are looked through for some that need somebody.
 const ENDPOINTS: u32 = 100;
-
-/// For how long an endpoint has failed that needs somebody.
-const WORTH_TELLING: SignedDuration = SignedDuration::from_mins(1);
 
 /// How many of those are named.
 const MOST_NAMED: usize = 5;
@@ -207,7 +204,7 @@ fn plots(overview: &Overview, history: &History) -> Markup {
 fn attention(look: &Look, overview: &Overview, endpoints: &[Endpoint]) -> Markup {
     let troubled: Vec<&Endpoint> = endpoints
         .iter()
-        .filter(|it| it.status != EndpointStatus::Active || is_failing(look, it) || it.trouble.is_some())
+        .filter(|it| it.status != EndpointStatus::Active || failing_since(look, it).is_some() || it.trouble.is_some())
         .collect();
     if overview.dead == 0 && troubled.is_empty() {
         return html! {};
@@ -229,8 +226,8 @@ fn attention(look: &Look, overview: &Overview, endpoints: &[Endpoint]) -> Markup
                         @else if endpoint.status != EndpointStatus::Active {
                             "is " (endpoint.status.as_str())
                             @if let Some(reason) = &endpoint.status_reason { ": " (reason) } "."
-                        } @else if let Some(since) = endpoint.failing_since {
-                            "has only failed since " (time::ago(since, look.now)) "."
+                        } @else if let Some(since) = failing_since(look, endpoint) {
+                            "fails again and again; that began " (time::ago(since, look.now)) "."
                         }
                     }
                 }
@@ -240,11 +237,6 @@ fn attention(look: &Look, overview: &Overview, endpoints: &[Endpoint]) -> Markup
             }
         }
     }
-}
-
-/// Not only for a moment, as happens to everybody.
-fn is_failing(look: &Look, endpoint: &Endpoint) -> bool {
-    endpoint.failing_since.is_some_and(|since| look.now.duration_since(since) >= WORTH_TELLING)
 }
 
 /// For whoever has just begun.
@@ -279,8 +271,9 @@ fn percent(part: u64, whole: u64) -> Option<u64> {
     (part * 100).checked_div(whole)
 }
 
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a count that was a whole number")]
 fn whole(value: f64) -> String {
-    format!("{value:.0}")
+    number(value as u64)
 }
 
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "milliseconds that were a whole number")]

@@ -177,12 +177,26 @@ pub(super) fn fact(name: &str, value: &Markup) -> Markup {
     html! { div { dt { (name) } dd { (value) } } }
 }
 
+/// A remark in which names stand between backticks, as the API and the log write them, as a sentence with code in it.
+pub(super) fn remark(text: &str) -> Markup {
+    let text = sentence(text);
+    // One that is not closed is only a character.
+    if text.matches('`').count() % 2 == 1 {
+        return html! { (text) };
+    }
+    html! {
+        @for (at, part) in text.split('`').enumerate() {
+            @if at % 2 == 1 { code { (part) } } @else { (part) }
+        }
+    }
+}
+
 /// What is wrong with a form, above it.
 pub(super) fn complaint(problem: &Problem) -> Markup {
     html! {
         div.notice.bad role="alert" {
-            p { (sentence(&problem.detail)) }
-            @if let Some(hint) = &problem.hint { p.fineprint { (sentence(hint)) } }
+            p { (remark(&problem.detail)) }
+            @if let Some(hint) = &problem.hint { p.fineprint { (remark(hint)) } }
         }
     }
 }

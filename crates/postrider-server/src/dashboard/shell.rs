@@ -11,6 +11,7 @@ use maud::{Markup, html};
 
 use super::cookies::Cookies;
 use super::layout::{self, Frame};
+use super::parts;
 use super::query::link;
 use super::viewer::{SIGNED_OUT, Slot, Viewer, is_https};
 use crate::api::Problem;
@@ -120,8 +121,8 @@ fn trouble(problem: &Problem, viewer: Option<&Viewer>) -> Response {
     let body = html! {
         div.trouble {
             h1 { (title) }
-            p.lead { (sentence(&problem.detail)) }
-            @if let Some(hint) = hint { p { (sentence(hint)) } }
+            p.lead { (parts::remark(&problem.detail)) }
+            @if let Some(hint) = hint { p { (parts::remark(hint)) } }
             p.actions {
                 a.button.primary href="/" { "To the overview" }
                 a.button href="/docs" { "API reference" }

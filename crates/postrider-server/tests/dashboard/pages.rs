@@ -176,7 +176,9 @@ async fn whoever_looks_with_a_browser_is_told_in_a_page_that_nothing_is_there() 
             (&"text/html; charset=utf-8".parse().unwrap(), "route_unknown")
         );
         keeps_to_itself("/no/such", &page);
-        assert!(page.text.contains("There is nothing at `/no/such`.") && page.text.contains("To the overview"));
+        assert!(
+            page.text.contains("There is nothing at <code>/no/such</code>.") && page.text.contains("To the overview")
+        );
         assert_eq!(page.text.contains("<nav aria-label=\"Main\">"), is_known, "the way to everywhere else");
     }
     // Where a form is sent to there is nothing to be seen.
