@@ -111,7 +111,7 @@ impl PostgresStore {
             let floor = sqlx::query(floor).bind(cursor).bind(looked - 1);
             let floor = floor.fetch_optional(&mut *transaction).await.map_err(failed())?;
             let floor: Option<Uuid> = floor.map(|row| row.value("id")).transpose()?;
-            let page = self.list(transaction, listing, filter, page, Some(floor)).await?;
+            let page = self.list(transaction, listing, filter, page, floor).await?;
             // A cursor is one of the tenant's own, and not where among those of others it was stopped.
             let last = page.items.last().map(|delivery| delivery.id.as_uuid());
             let next = last.or(floor.filter(|_| filter.tenant.is_none()));
@@ -150,30 +150,30 @@ impl PostgresStore {
         }
         let tenant = filter.tenant.clone().filter(|_| filter.endpoint_id.is_none());
         let listed = DeliveryFilter { tenant, ..filter.clone() };
-        let page = self.list(transaction, include_str!("../sql/deliveries.sql"), &listed, page, Some(floor)).await?;
+        let page = self.list(transaction, include_str!("../sql/deliveries.sql"), &listed, page, floor).await?;
         if page.items.first().is_some_and(|first| is_foreign(&first.tenant)) {
             return Ok(nothing);
         }
         Ok(Page { next: page.next.or(floor.map(Cursor)), ..page })
     }
 
-    /// The page that a statement finds, down to a floor if it takes one.
+    /// The page that a statement finds, down to a floor if there is one.
     async fn list(
         &self,
         transaction: &mut PgConnection,
         statement: &'static str,
         filter: &DeliveryFilter,
         page: &PageRequest,
-        floor: Option<Option<Uuid>>,
+        floor: Option<Uuid>,
     ) -> Result<Page<Delivery>> {
-        let mut query = filtered(statement, filter)
+        let rows = filtered(statement, filter)
             .bind(page.cursor().map(|cursor| cursor.0))
             .bind(int(page.limit() + 1))
-            .bind(self.is_frozen());
-        if let Some(floor) = floor {
-            query = query.bind(floor);
-        }
-        let rows = query.fetch_all(transaction).await.map_err(store_error("listing deliveries"))?;
+            .bind(self.is_frozen())
+            .bind(floor)
+            .fetch_all(transaction)
+            .await
+            .map_err(store_error("listing deliveries"))?;
         let items = rows.iter().map(delivery).collect::<Result<Vec<_>>>()?;
         Ok(page_of(items, page, |delivery| delivery.id.as_uuid()))
     }

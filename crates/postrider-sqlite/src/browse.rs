@@ -36,7 +36,7 @@ pub(crate) fn deliveries(
     filter: &DeliveryFilter,
     page: &PageRequest,
 ) -> rusqlite::Result<Page<Delivery>> {
-    let list = |filter: &DeliveryFilter, sql: &str, floor: Option<Uuid>, column: &str| {
+    let read = |filter: &DeliveryFilter, sql: &str, floor: Option<Uuid>, column: &str| {
         let conditions = Conditions::listing(filter).after(page, column).down_to(floor, column);
         let conditions = conditions.with(&[(":limit", Value::Integer(one_more(page)))]);
         let mut statement = connection.prepare_cached(&sql.replace("{conditions}", &conditions.sql))?;
@@ -52,9 +52,9 @@ pub(crate) fn deliveries(
         }
         _ => None,
     };
-    if let Some((listing, floor, column, floor_column)) = in_order {
-        let floor = floor_of(connection, floor, Conditions::none(), page, floor_column, |row| row.get("id"))?;
-        let page = list(filter, listing, floor, column)?;
+    if let Some((of_place, floor_of_place, column, floor_column)) = in_order {
+        let floor = floor_of(connection, floor_of_place, Conditions::none(), page, floor_column, |row| row.get("id"))?;
+        let page = read(filter, of_place, floor, column)?;
         // A cursor is one of the tenant's own, and not where among those of others it was stopped.
         let last = page.items.last().map(|delivery| delivery.id.as_uuid());
         let next = last.or(floor.filter(|_| filter.tenant.is_none()));
@@ -68,7 +68,7 @@ pub(crate) fn deliveries(
             .prepare_cached(sql!("deliveries_unsettled_count"))?
             .query_row(params![most], |row| row.get("count"))?;
         if unsettled < most {
-            return list(filter, sql!("deliveries_unsettled"), None, "d.id");
+            return read(filter, sql!("deliveries_unsettled"), None, "d.id");
         }
     }
     let is_narrowed = filter.status.is_some() || filter.event_type.is_some() || filter.until.is_some();
@@ -87,7 +87,7 @@ pub(crate) fn deliveries(
     }
     let floor = floor.map(|(id, _)| id);
     let tenant = filter.tenant.clone().filter(|_| filter.endpoint_id.is_none());
-    let page = list(&DeliveryFilter { tenant, ..filter.clone() }, sql!("deliveries"), floor, "d.id")?;
+    let page = read(&DeliveryFilter { tenant, ..filter.clone() }, sql!("deliveries"), floor, "d.id")?;
     if page.items.first().is_some_and(|first| is_foreign(&first.tenant)) {
         return Ok(nothing);
     }

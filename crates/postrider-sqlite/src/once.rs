@@ -45,14 +45,13 @@ pub(crate) fn list(
     let (tenant, prefix) = (filter.tenant.as_deref(), filter.prefix.as_deref().unwrap_or_default());
     let mut next_subject = connection.prepare_cached(sql!("once_next"))?;
     let mut items = Vec::new();
-    let mut at = match after {
-        Some(cursor) => cursor.clone(),
-        None => {
-            let first = OnceCursor { tenant: tenant.unwrap_or_default().to_owned(), subject: prefix.to_owned() };
-            // The search goes on after it.
-            items.extend(once(connection, &first.tenant, &first.subject)?);
-            if tenant.is_some() { first } else { OnceCursor { subject: String::new(), ..first } }
-        }
+    let mut at = if let Some(cursor) = after {
+        cursor.clone()
+    } else {
+        let first = OnceCursor { tenant: tenant.unwrap_or_default().to_owned(), subject: prefix.to_owned() };
+        // The search goes on after it.
+        items.extend(once(connection, &first.tenant, &first.subject)?);
+        if tenant.is_some() { first } else { OnceCursor { subject: String::new(), ..first } }
     };
     let limit = page.limit() as usize;
     for _ in 0..page.most_looked_at() {

@@ -74,13 +74,12 @@ pub(crate) async fn run(arguments: Arguments, context: &Context) -> Result<(), F
 
 /// Asks a server whether it is ready, and nothing else.
 async fn ready(url: Option<Url>, listen: Option<String>, context: &Context) -> Result<(), Failure> {
-    let mut url = match url {
-        Some(url) => url,
-        None => {
-            let flags: Flags = listen.into_iter().map(|address| (Key::Listen, address)).collect();
-            let config = context.config_without_server(flags)?;
-            Url::parse(&process::url(config.listen)).expect("an address makes a URL")
-        }
+    let mut url = if let Some(url) = url {
+        url
+    } else {
+        let flags: Flags = listen.into_iter().map(|address| (Key::Listen, address)).collect();
+        let config = context.config_without_server(flags)?;
+        Url::parse(&process::url(config.listen)).expect("an address makes a URL")
     };
     if matches!(url.path(), "" | "/") {
         url.set_path("/readyz");

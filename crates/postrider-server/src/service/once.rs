@@ -53,7 +53,7 @@ fn check_prefix(prefix: &str) -> Result<(), Problem> {
     if (1..=MOST_PREFIX_BYTES).contains(&prefix.len()) && printable {
         return Ok(());
     }
-    let detail = format!("prefix has 1 to {} printable ASCII characters, as subjects have", MOST_PREFIX_BYTES);
+    let detail = format!("prefix has 1 to {MOST_PREFIX_BYTES} printable ASCII characters, as subjects have");
     Err(Problem::new(422, "prefix_invalid", detail).about("prefix"))
 }
 
