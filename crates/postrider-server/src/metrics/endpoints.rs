@@ -2,13 +2,15 @@
 //!
 //! It is counted from the announcements, which all dispatchers on a database record: whoever scrapes one of several servers sees
 //! them all. They are read when somebody scrapes, and not otherwise. Endpoints come and go, and every name stays in a scraper's
-//! memory, so only so many are told apart.
+//! memory, so only so many are told apart. Ids are somebody's: only who shows a key sees those that it is for.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
 use postrider::store::FeedPlace;
 use postrider::{Announcement, EndpointId, Fact, Store, StoreError};
+
+use crate::service::Tenancy;
 
 /// How many endpoints are told apart.
 const MOST_ENDPOINTS: usize = 250;
@@ -28,8 +30,10 @@ enum Label {
 }
 
 /// What became of them.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Results {
+    /// Whose endpoint it is; empty where it is not one endpoint.
+    tenant: String,
     delivered: u64,
     failed: u64,
     dead: u64,
@@ -69,12 +73,14 @@ impl EndpointCounts {
             let label = announcement.endpoint_id.map_or(Label::None, Label::Endpoint);
             let told_apart = counts.keys().filter(|label| matches!(label, Label::Endpoint(_))).count();
             let known = counts.contains_key(&label) || label == Label::None || told_apart < MOST_ENDPOINTS;
+            let label = if known { label } else { Label::Other };
             let results = match announcement.fact {
-                Fact::Delivered | Fact::Failed | Fact::Dead => {
-                    counts.entry(if known { label } else { Label::Other }).or_default()
-                }
+                Fact::Delivered | Fact::Failed | Fact::Dead => counts.entry(label).or_default(),
                 Fact::Cancelled | Fact::EndpointDisabled => continue,
             };
+            if matches!(label, Label::Endpoint(_)) && results.tenant.is_empty() {
+                results.tenant.clone_from(&announcement.tenant);
+            }
             match announcement.fact {
                 Fact::Delivered => results.delivered += 1,
                 Fact::Failed => results.failed += 1,
@@ -83,10 +89,12 @@ impl EndpointCounts {
         }
     }
 
-    /// The endpoint, the result and how often, in a fixed order.
-    pub(super) fn all(&self) -> Vec<(String, &'static str, u64)> {
+    /// The endpoint, the result and how often, in a fixed order, as far as somebody may see them. What is not one endpoint's is
+    /// for those who see all.
+    pub(crate) fn seen_by(&self, tenancy: &Tenancy) -> Vec<(String, &'static str, u64)> {
         let counts = self.counts.lock().expect("no code panics while it holds this lock");
-        let lines = counts.iter().flat_map(|(label, results)| {
+        let seen = counts.iter().filter(|(_, results)| tenancy.covers(&results.tenant));
+        let lines = seen.flat_map(|(label, results)| {
             let name = match label {
                 Label::Endpoint(id) => id.to_string(),
                 Label::None => "none".to_owned(),
@@ -134,11 +142,13 @@ mod tests {
             announcement(Fact::Cancelled, Some(4)),
             announcement(Fact::Failed, Some(ids.end)),
         ]);
-        let all = counts.all();
+        let all = counts.seen_by(&Tenancy::All);
         assert_eq!(all.len(), (MOST_ENDPOINTS + 2) * 3, "and what is none's, and the rest");
         let of = |name: &str| -> Vec<u64> { all.iter().filter(|line| line.0 == name).map(|line| line.2).collect() };
         assert_eq!((of("other"), of("none")), (vec![7, 1, 0], vec![0, 1, 0]));
         assert_eq!(of(&EndpointId::from_uuid(Uuid::from_u128(3)).to_string()), [1, 0, 1]);
         assert_eq!(of(&EndpointId::from_uuid(Uuid::from_u128(4)).to_string()), [1, 0, 0], "cancelled is no attempt");
+        let of_tenant = |tenant: &str| counts.seen_by(&Tenancy::One(tenant.to_owned())).len();
+        assert_eq!((of_tenant("default"), of_tenant("acme")), (MOST_ENDPOINTS * 3, 0), "of endpoints, and one's own");
     }
 }

@@ -1,4 +1,5 @@
-//! Figures for Prometheus. There are no tenants or URLs in them, and no ids but those of endpoints, so that everybody may see them.
+//! Figures for Prometheus. There are no tenants, URLs or ids in them, so that everybody may see them; but for those of endpoints, which
+//! only who shows a key gets.
 
 mod endpoints;
 mod scrape;
@@ -100,7 +101,6 @@ impl Metrics {
 
     /// Everything, in Prometheus' text format.
     pub(crate) fn text(&self, scrape: Scrape) -> String {
-        let scrape = Scrape { endpoints: self.endpoints.all(), ..scrape };
         let mut scraped = Registry::with_prefix(PREFIX);
         scraped.register_collector(Box::new(scrape));
         text::encode([&self.registry, &scraped])

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use postrider::Scope;
 use postrider_conformance::receiver::{Answer, Gate, Receiver};
 use postrider_conformance::wait::{PATIENCE, eventually};
 use serde_json::{Value, json};
@@ -192,11 +193,15 @@ async fn what_becomes_of_attempts_is_counted_for_each_endpoint() {
         line(&bad, "failed", 2),
         line(&bad, "dead", 1),
     ];
-    eventually("every attempt is counted once", PATIENCE, async || {
-        let figures = stage.send(crate::stage::Ask::new("GET", "/metrics")).await.text;
-        wanted.iter().all(|line| figures.lines().any(|told| told == line)).then_some(())
-    })
-    .await;
-    let again = stage.send(crate::stage::Ask::new("GET", "/metrics")).await.text;
-    assert!(wanted.iter().all(|line| again.lines().any(|told| told == line)), "and not again: {again}");
+    let figures = async |key: &str| stage.ask_with(key, "GET", "/metrics", None).await.text;
+    let told = |figures: &str| wanted.iter().all(|line| figures.lines().any(|told| told == line));
+    eventually("every attempt is counted once", PATIENCE, async || told(&figures(&stage.admin).await).then_some(()))
+        .await;
+    let own = stage.key(Some("default"), Scope::Read).await;
+    assert!(told(&figures(&own).await), "and not again; whoever may look sees their own");
+    let acme = stage.key(Some("acme"), Scope::Admin).await;
+    for key in [acme.as_str(), "prk_nonsense", ""] {
+        let figures = figures(key).await;
+        assert!(figures.contains("postrider_store_up 1") && !figures.contains("ep_"), "{figures}");
+    }
 }
