@@ -46,7 +46,7 @@ pub(crate) fn list(
     let mut next_subject = connection.prepare_cached(sql!("once_next"))?;
     let mut items = Vec::new();
     let mut at = if let Some(cursor) = after {
-        cursor.clone()
+        OnceCursor { tenant: tenant.unwrap_or(&cursor.tenant).to_owned(), subject: cursor.subject.clone() }
     } else {
         let first = OnceCursor { tenant: tenant.unwrap_or_default().to_owned(), subject: prefix.to_owned() };
         // The search goes on after it.
