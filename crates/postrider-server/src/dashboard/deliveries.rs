@@ -68,7 +68,7 @@ async fn nothing(look: &Look, narrowed: bool) -> Markup {
         };
         return parts::empty("Nothing found", &body);
     }
-    welcome(look, known_endpoints(look).await.is_empty())
+    welcome(look, "No deliveries yet", known_endpoints(look).await.is_empty())
 }
 
 /// Endpoints that can be chosen from; whoever has more types an id.

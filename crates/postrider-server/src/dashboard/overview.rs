@@ -43,18 +43,23 @@ pub(super) async fn show(look: Look) -> Result<Response, Problem> {
         service.endpoints(caller, &endpoints),
     );
     let (overview, latest, endpoints) = (overview?, latest?, endpoints?);
-    let body = html! {
-        header.title { h1 { "Overview" } (as_of(&look, &overview)) }
+    let figures = html! {
         div #figures data-live {
             (totals(&overview))
             (plots(&overview, &history))
             (attention(&look, &overview, &endpoints.data))
         }
-        section aria-labelledby="latest" {
-            div.heading { h2 #latest { "Latest deliveries" } a href="/deliveries" { "All deliveries" } }
-            div #latest-rows data-live {
-                @if latest.data.is_empty() { (welcome(&look, endpoints.data.is_empty())) }
-                @else { (deliveries::table(&look, &latest.data)) }
+    };
+    let is_new = latest.data.is_empty();
+    let body = html! {
+        header.title { h1 { "Overview" } (as_of(&look, &overview)) }
+        // Whoever has just begun is told first how to go on.
+        @if is_new { div #latest-rows data-live { (welcome(&look, "No deliveries yet", endpoints.data.is_empty())) } }
+        (figures)
+        @if !is_new {
+            section aria-labelledby="latest" {
+                div.heading { h2 #latest { "Latest deliveries" } a href="/deliveries" { "All deliveries" } }
+                div #latest-rows data-live { (deliveries::table(&look, &latest.data)) }
             }
         }
         (parts::curl(&look, "/v1/overview"))
@@ -240,7 +245,7 @@ fn attention(look: &Look, overview: &Overview, endpoints: &[Endpoint]) -> Markup
 }
 
 /// For whoever has just begun.
-pub(super) fn welcome(look: &Look, without_endpoints: bool) -> Markup {
+pub(super) fn welcome(look: &Look, title: &str, without_endpoints: bool) -> Markup {
     let first = if without_endpoints {
         html! {
             p { "Nothing was sent yet. First say where events should go:" }
@@ -259,7 +264,7 @@ pub(super) fn welcome(look: &Look, without_endpoints: bool) -> Markup {
         "curl{key} -H 'Content-Type: application/json' '{}/v1/events' -d '{{\"type\":\"invoice.paid\",\"payload\":{{\"amount\":42}}}}'",
         look.base
     );
-    parts::empty("No deliveries yet", &html! { (first) p { "The same from a program:" } (parts::command(&send)) })
+    parts::empty(title, &html! { (first) p { "The same from a program:" } (parts::command(&send)) })
 }
 
 /// What one of the lines of a plot is, with a piece of it.
