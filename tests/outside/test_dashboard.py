@@ -1,6 +1,7 @@
 """The dashboard in a real browser: every page, the main flows, both colour schemes, a narrow screen, no mouse."""
 
 import http.server
+import itertools
 import os
 import pathlib
 import re
@@ -9,6 +10,7 @@ import threading
 import pytest
 from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
+from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
@@ -226,6 +228,39 @@ def test_dead_letters_are_chosen_and_retried_and_panels_close_by_escape(browse, 
     assert browser.complaints() == []
 
 
+def test_rows_stay_while_somebody_aims_at_one(browse, fickle):
+    fickle.status = 200
+    browser = browse()
+    browser.sign_in()
+    server = browser.server
+    server.call("POST", "/v1/endpoints", 201, json={"url": fickle.url, "event_types": ["aim.*"]}, headers=server.auth)
+    send = lambda: server.call("POST", "/v1/events", 202, json={"type": "aim.at", "payload": {}}, headers=server.auth)
+    send()
+    browser.open("/deliveries?event_type=aim.at")
+    ids = lambda: browser.script("return [...document.querySelectorAll('tbody tr')].map((row) => row.id)")
+    eventually("one row", lambda: len(ids()) == 1)
+    eventually("it is live", lambda: browser.script("return document.getElementById('live').dataset.state") == "live")
+    asked = lambda: browser.script(
+        "return performance.getEntriesByType('resource').filter((one) => one.initiatorType === 'fetch').length"
+    )
+    row = browser.find("tbody tr")
+    aim = lambda x: ActionChains(browser.driver, duration=0).move_to_element_with_offset(row, x, 0).perform()
+    aim(0)
+    before, first = asked(), ids()
+    send()
+    wiggle = itertools.cycle((3, -3))
+
+    def asked_twice():
+        aim(next(wiggle))
+        return asked() >= before + 2
+
+    eventually("the page is asked for again", asked_twice)
+    assert ids() == first, "the row is where it was"
+    # Whoever only rests there is shown what is new.
+    eventually("the new row", lambda: len(ids()) == 2)
+    assert browser.complaints() == []
+
+
 @pytest.fixture(scope="module")
 def pages(server, fickle):
     """Something to be seen on every page; the paths of them all."""
@@ -254,7 +289,9 @@ def pages(server, fickle):
         "events": "/events?type=order.placed",
         "event": f"/events/{event['id']}",
         "new event": "/events/new",
-        "once": "/once?subject=order/1",
+        "once": "/once",
+        "subject": "/once?subject=order/1",
+        "no such subject": "/once?prefix=no/such",
         "audit": "/audit",
         "keys": "/keys",
     }
@@ -292,6 +329,10 @@ def test_every_page_can_be_used_by_everybody(browse, pages, size, scheme):
     browser.sees("Not found", "There is no delivery")
     assert all("404" in line for line in browser.complaints()), "the page that is not there"
     checked(browser, "not found", size[0])
+    browser.open("/no/such/page")
+    browser.sees("Not found", "There is nothing at /no/such/page.", "To the overview")
+    assert all("404" in line for line in browser.complaints()), "the address that is not there"
+    checked(browser, "nowhere", size[0])
 
 
 STRUCTURE = """

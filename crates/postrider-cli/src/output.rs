@@ -159,6 +159,11 @@ fn wrap(text: &str, width: usize) -> Vec<String> {
     lines
 }
 
+/// Whether standard output and the log, which goes to standard error, are read in one place.
+pub(crate) fn is_beside_the_log() -> bool {
+    io::stdout().is_terminal() && io::stderr().is_terminal()
+}
+
 /// Text on standard error that is no error: what a person should know beside what was asked for.
 pub(crate) fn note(text: &str) {
     // With standard error gone there is nobody left to tell.

@@ -155,7 +155,7 @@ pub(crate) async fn bind(address: SocketAddr) -> Result<(TcpListener, String), F
 }
 
 /// Where a browser on this machine finds what listens on an address.
-fn url(mut address: SocketAddr) -> String {
+pub(crate) fn url(mut address: SocketAddr) -> String {
     if address.ip().is_unspecified() {
         address.set_ip(if address.is_ipv4() { Ipv4Addr::LOCALHOST.into() } else { Ipv6Addr::LOCALHOST.into() });
     }

@@ -16,7 +16,7 @@ use postrider::store::{
 use postrider::{
     ApiKey, Delivery, DeliveryDetail, DeliveryFilter, DeliveryId, Endpoint, EndpointFilter, EndpointId, EndpointStatus,
     EnqueueError, Enqueued, Event, EventFilter, EventId, KeyDigest, KeyId, Lease, NewApiKey, NewEndpoint, NewEvent,
-    OnceClaim, Page, PageRequest, Store, StoreError, StoreErrorCode, WorkerId,
+    OnceClaim, OnceCursor, OnceFilter, OncePage, Page, PageRequest, Store, StoreError, StoreErrorCode, WorkerId,
 };
 
 /// The calls that can be made to fail.
@@ -269,6 +269,15 @@ impl Store for FaultyStore {
 
     async fn once(&self, tenant: &str, subject: &str) -> Result<Option<OnceClaim>, StoreError> {
         self.store.once(tenant, subject).await
+    }
+
+    async fn once_claims(
+        &self,
+        filter: &OnceFilter,
+        after: Option<&OnceCursor>,
+        page: &PageRequest,
+    ) -> Result<OncePage, StoreError> {
+        self.store.once_claims(filter, after, page).await
     }
 
     async fn reset_once(&self, tenant: &str, subject: &str, operator: &Operator) -> Result<u64, StoreError> {

@@ -24,6 +24,8 @@ macro_rules! suite {
             pages_are_not_shifted_by_what_is_written_meanwhile,
             a_page_holds_up_to_its_limit,
             a_page_that_ends_exactly_at_the_end_is_the_last_with_rows,
+            a_page_looks_at_no_more_than_it_may_and_says_where_to_go_on,
+            p21_no_cursor_tells_of_what_is_somebody_elses,
             an_event_is_shown_with_payload_and_deliveries,
             what_is_not_there_is_none,
             the_overview_counts_every_status_and_place,
@@ -195,6 +197,8 @@ macro_rules! suite {
         ]);
         $crate::theme!($open, once: [
             the_first_to_tell_of_a_subject_wins_and_is_shown,
+            subjects_are_listed_by_name_page_by_page,
+            a_list_of_subjects_looks_at_no_more_than_it_may,
             p10_whoever_comes_later_writes_nothing_its_key_included,
             p10_of_fifty_racers_on_two_handles_one_wins,
             p10_racers_that_roll_back_leave_the_claim_to_another,

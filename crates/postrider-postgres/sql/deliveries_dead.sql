@@ -13,5 +13,6 @@ where ($1::text is null or d.tenant = $1)
   and ($7::timestamptz is null or (d.created_at < $7
        and ($10::boolean or d.id < postrider.first_id_at($7 + interval '1 minute'))))
   and ($8::uuid is null or x.delivery_id < $8)
+  and ($11::uuid is null or x.delivery_id >= $11)
 order by x.delivery_id desc
 limit $9::int

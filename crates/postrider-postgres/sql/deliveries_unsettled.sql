@@ -9,7 +9,8 @@ from (
     union all select s.delivery_id from postrider.scheduled s
     union all select l.delivery_id from postrider.leases l
   ) u
-  where $8::uuid is null or u.delivery_id < $8
+  where ($8::uuid is null or u.delivery_id < $8)
+    and ($11::uuid is null or u.delivery_id >= $11)
   order by u.delivery_id desc
   offset 0
 ) x

@@ -1,6 +1,7 @@
 -- Events that match, newest first, as many as their payloads' bytes allow ($8), but at least one. The sizes are known
 -- without reading the payloads, so that what does not fit is not read. `found` is one more than the page's limit when there
--- is a next page. Planned for its values, as deliveries.sql is, which also says how times bound ids.
+-- is a next page. Planned for its values, as deliveries.sql is, which also says how times bound ids
+-- and what the floor ($9) is for.
 with sized as materialized (
   select e.id, octet_length(e.payload) as bytes
   from postrider.events e
@@ -11,6 +12,7 @@ with sized as materialized (
     and ($4::timestamptz is null or (e.created_at < $4
          and ($7::boolean or e.id < postrider.first_id_at($4 + interval '1 minute'))))
     and ($5::uuid is null or e.id < $5)
+    and ($9::uuid is null or e.id >= $9)
   order by e.id desc
   limit $6::int
 ), page as materialized (

@@ -12,10 +12,10 @@ use postrider::{
     Attempt, Cursor, Delivery, DeliveryDetail, DeliveryFilter, DeliveryId, DeliveryStatus, EndpointId, Event,
     EventDelivery, EventFilter, EventId, Metadata, Page, PageRequest,
 };
-use sqlx::Row;
 use sqlx::postgres::{PgArguments, PgRow, Postgres};
 use sqlx::query::Query;
 use sqlx::types::Json;
+use sqlx::{PgConnection, Row};
 use uuid::Uuid;
 
 use crate::PostgresStore;
@@ -80,23 +80,100 @@ impl PostgresStore {
     }
 
     pub(crate) async fn browse(&self, filter: &DeliveryFilter, page: &PageRequest) -> Result<Page<Delivery>> {
-        let failed = || store_error("listing deliveries");
         let mut transaction = self.reading().await?;
-        let statement = match filter.status {
-            Some(DeliveryStatus::Dead) => include_str!("../sql/deliveries_dead.sql"),
-            Some(DeliveryStatus::Pending | DeliveryStatus::Failed) => include_str!("../sql/deliveries_unsettled.sql"),
-            Some(DeliveryStatus::Delivered | DeliveryStatus::Cancelled) | None => {
-                include_str!("../sql/deliveries.sql")
+        let found = self.browse_in(&mut transaction, filter, page).await?;
+        transaction.commit().await?;
+        Ok(found)
+    }
+
+    /// What is dead or cancelled is found through its place, and what is unsettled as well, unless that is too much; the rest
+    /// by walking along the deliveries, down to a floor.
+    async fn browse_in(
+        &self,
+        transaction: &mut PgConnection,
+        filter: &DeliveryFilter,
+        page: &PageRequest,
+    ) -> Result<Page<Delivery>> {
+        let failed = || store_error("listing deliveries");
+        let cursor = page.cursor().map(|cursor| cursor.0);
+        let looked = int(page.most_looked_at());
+        let in_order = match filter.status {
+            Some(DeliveryStatus::Dead) => {
+                Some((include_str!("../sql/deliveries_dead.sql"), include_str!("../sql/deliveries_dead_floor.sql")))
             }
+            Some(DeliveryStatus::Cancelled) => Some((
+                include_str!("../sql/deliveries_cancelled.sql"),
+                include_str!("../sql/deliveries_cancelled_floor.sql"),
+            )),
+            _ => None,
         };
+        if let Some((listing, floor)) = in_order {
+            let floor = sqlx::query(floor).bind(cursor).bind(looked - 1);
+            let floor = floor.fetch_optional(&mut *transaction).await.map_err(failed())?;
+            let floor: Option<Uuid> = floor.map(|row| row.value("id")).transpose()?;
+            let page = self.list(transaction, listing, filter, page, floor).await?;
+            // A cursor is one of the tenant's own, and not where among those of others it was stopped.
+            let last = page.items.last().map(|delivery| delivery.id.as_uuid());
+            let next = last.or(floor.filter(|_| filter.tenant.is_none()));
+            if page.next.is_some() || floor.is_none() || next.is_some() {
+                return Ok(Page { next: page.next.or(next.filter(|_| floor.is_some()).map(Cursor)), ..page });
+            }
+        }
+        if matches!(filter.status, Some(DeliveryStatus::Pending | DeliveryStatus::Failed)) {
+            let most = looked.saturating_add(1);
+            let counting = sqlx::query(include_str!("../sql/deliveries_unsettled_count.sql")).bind(most);
+            let row = counting.fetch_one(&mut *transaction).await.map_err(failed())?;
+            if row.value::<i64>("unsettled")? < i64::from(most) {
+                let listing = include_str!("../sql/deliveries_unsettled.sql");
+                return self.list(transaction, listing, filter, page, None).await;
+            }
+        }
+        // An endpoint has one tenant's deliveries: nobody else is told that there are any, and nobody looks at all of them for
+        // that.
+        let is_foreign = |whose: &str| filter.tenant.as_ref().is_some_and(|tenant| tenant != whose);
+        let nothing = Page { items: Vec::new(), next: None };
+        let mut floor = None;
+        if filter.event_id.is_none() && (filter.status.is_some() || filter.event_type.is_some()) {
+            let row = sqlx::query(include_str!("../sql/deliveries_floor.sql"))
+                .bind(filter.tenant.as_deref())
+                .bind(filter.endpoint_id.map(|id| id.as_uuid()))
+                .bind(filter.until.map(instant))
+                .bind(cursor)
+                .bind(looked - 1)
+                .bind(self.is_frozen());
+            if let Some(row) = row.fetch_optional(&mut *transaction).await.map_err(failed())? {
+                if is_foreign(row.value("tenant")?) {
+                    return Ok(nothing);
+                }
+                floor = Some(row.value::<Uuid>("id")?);
+            }
+        }
+        let tenant = filter.tenant.clone().filter(|_| filter.endpoint_id.is_none());
+        let listed = DeliveryFilter { tenant, ..filter.clone() };
+        let page = self.list(transaction, include_str!("../sql/deliveries.sql"), &listed, page, floor).await?;
+        if page.items.first().is_some_and(|first| is_foreign(&first.tenant)) {
+            return Ok(nothing);
+        }
+        Ok(Page { next: page.next.or(floor.map(Cursor)), ..page })
+    }
+
+    /// The page that a statement finds, down to a floor if there is one.
+    async fn list(
+        &self,
+        transaction: &mut PgConnection,
+        statement: &'static str,
+        filter: &DeliveryFilter,
+        page: &PageRequest,
+        floor: Option<Uuid>,
+    ) -> Result<Page<Delivery>> {
         let rows = filtered(statement, filter)
             .bind(page.cursor().map(|cursor| cursor.0))
             .bind(int(page.limit() + 1))
             .bind(self.is_frozen())
-            .fetch_all(&mut *transaction)
+            .bind(floor)
+            .fetch_all(transaction)
             .await
-            .map_err(failed())?;
-        transaction.commit().await?;
+            .map_err(store_error("listing deliveries"))?;
         let items = rows.iter().map(delivery).collect::<Result<Vec<_>>>()?;
         Ok(page_of(items, page, |delivery| delivery.id.as_uuid()))
     }
@@ -130,6 +207,19 @@ impl PostgresStore {
     ) -> Result<Page<Event>> {
         let failed = || store_error("listing events");
         let mut transaction = self.reading().await?;
+        let mut floor: Option<Uuid> = None;
+        if filter.event_type.is_some() {
+            let row = sqlx::query(include_str!("../sql/events_floor.sql"))
+                .bind(filter.tenant.as_deref())
+                .bind(filter.until.map(instant))
+                .bind(page.cursor().map(|cursor| cursor.0))
+                .bind(int(page.most_looked_at()) - 1)
+                .bind(self.is_frozen())
+                .fetch_optional(&mut *transaction)
+                .await
+                .map_err(failed())?;
+            floor = row.map(|row| row.value("id")).transpose()?;
+        }
         let rows = sqlx::query(include_str!("../sql/events.sql"))
             .bind(filter.tenant.as_deref())
             .bind(filter.event_type.as_deref())
@@ -139,6 +229,7 @@ impl PostgresStore {
             .bind(int(page.limit() + 1))
             .bind(self.is_frozen())
             .bind(i64::try_from(max_bytes).unwrap_or(i64::MAX))
+            .bind(floor)
             .fetch_all(&mut *transaction)
             .await
             .map_err(failed())?;
@@ -158,7 +249,7 @@ impl PostgresStore {
         let items = rows_of_page.iter().zip(&ids).map(read).collect::<Result<Vec<_>>>()?;
         // There is more when more was found than fits, for its number or for its size.
         let found = rows.first().map_or(Ok(0), |row| count(row.value("found")?))?;
-        let next = ids.last().filter(|_| found > items.len() as u64).map(|id| Cursor(*id));
+        let next = ids.last().filter(|_| found > items.len() as u64).copied().or(floor).map(Cursor);
         Ok(Page { items, next })
     }
 

@@ -10,7 +10,7 @@ use postrider::store::{
 use postrider::{
     ApiKey, Delivery, DeliveryDetail, DeliveryFilter, DeliveryId, Endpoint, EndpointFilter, EndpointId, EndpointStatus,
     EnqueueError, Enqueued, Event, EventFilter, EventId, KeyDigest, KeyId, Lease, NewApiKey, NewEndpoint, NewEvent,
-    OnceClaim, Page, PageRequest, Store, WorkerId,
+    OnceClaim, OnceCursor, OnceFilter, OncePage, Page, PageRequest, Store, WorkerId,
 };
 
 use crate::error::Result;
@@ -101,6 +101,15 @@ impl Store for PostgresStore {
 
     async fn once(&self, tenant: &str, subject: &str) -> Result<Option<OnceClaim>> {
         self.read_once(tenant, subject).await
+    }
+
+    async fn once_claims(
+        &self,
+        filter: &OnceFilter,
+        after: Option<&OnceCursor>,
+        page: &PageRequest,
+    ) -> Result<OncePage> {
+        self.list_once(filter, after, page).await
     }
 
     async fn reset_once(&self, tenant: &str, subject: &str, operator: &Operator) -> Result<u64> {

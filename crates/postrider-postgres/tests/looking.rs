@@ -2,7 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "the helpers of tests are tests")]
 
-use postrider::{EventFilter, PageRequest, Store};
+use postrider::{DeliveryFilter, EventFilter, PageRequest, Store};
 use postrider_postgres::PostgresStore;
 use postrider_postgres::testing::TestDatabase;
 use serde_json::Value;
@@ -61,9 +61,9 @@ fn pages(plan: &Value) -> u64 {
 #[tokio::test]
 async fn a_page_of_events_is_read_by_an_index_whoever_has_the_most() {
     let (_database, store) = history().await;
-    let types = "text, text, timestamptz, timestamptz, uuid, int, boolean, bigint";
+    let types = "text, text, timestamptz, timestamptz, uuid, int, boolean, bigint, uuid";
     for (tenant, index) in [("'small'", "events_by_tenant"), ("'large'", "events_"), ("null", "events_pkey")] {
-        let values = format!("{tenant}, null, null, null, null, 51, false, 1000000");
+        let values = format!("{tenant}, null, null, null, null, 51, false, 1000000, null");
         let plan = explain(&store, types, include_str!("../sql/events.sql"), &values).await;
         assert!(plan.to_string().contains(index), "{tenant}: {plan:#}");
         assert!(pages(&plan) < 300, "{tenant}: {} pages", pages(&plan));
@@ -94,4 +94,56 @@ async fn an_overview_counts_by_index_and_looks_at_the_last_announcements_only() 
     assert_eq!((overview.delivered, overview.last_minute.delivered), (20_000, 10));
     let overview = store.overview(Some("small")).await.unwrap();
     assert_eq!((overview.delivered, overview.last_minute.delivered), (20, 10));
+}
+
+/// Of 20,000 deliveries none is in the status, of the type or to the endpoint that is asked for.
+#[tokio::test]
+async fn a_page_of_which_nothing_matches_reads_as_far_as_its_floor() {
+    let (_database, store) = history().await;
+    let types = "text, uuid, timestamptz, uuid, int, boolean";
+    for (tenant, index) in [("'large'", "deliveries_by_tenant"), ("null", "deliveries_pkey")] {
+        let values = format!("{tenant}, null, null, null, 999, false");
+        let plan = explain(&store, types, include_str!("../sql/deliveries_floor.sql"), &values).await;
+        assert!(plan.to_string().contains(index), "{tenant}: {plan:#}");
+        assert!(pages(&plan) < 100, "{tenant}: {} pages", pages(&plan));
+    }
+    let floor = "select id from postrider.deliveries order by id desc offset 999 limit 1";
+    let floor: uuid::Uuid = sqlx::query_scalar(floor).fetch_one(store.pool()).await.unwrap();
+    let types = "text, text, uuid, uuid, text, timestamptz, timestamptz, uuid, int, boolean, uuid";
+    for (status, event_type) in [("'failed'", "null"), ("null", "'no.such'")] {
+        let values = format!("'large', {status}, null, null, {event_type}, null, null, null, 51, false, '{floor}'");
+        let plan = explain(&store, types, include_str!("../sql/deliveries.sql"), &values).await;
+        assert!(pages(&plan) < 4_500, "{status} {event_type}: {} pages, of a thousand deliveries", pages(&plan));
+    }
+    let filter = DeliveryFilter { event_type: Some("no.such".to_owned()), ..DeliveryFilter::default() };
+    let page = PageRequest::default().looking_at(1_000);
+    let page = store.deliveries(&filter, &page).await.unwrap();
+    assert_eq!((page.items.len(), page.next.map(|cursor| cursor.0)), (0, Some(floor)));
+}
+
+#[tokio::test]
+async fn a_page_of_subjects_is_read_by_the_primary_key() {
+    let (_database, store) = history().await;
+    let subjects = "insert into postrider.once (tenant, subject, generation)
+        select 'default', format('plan/%s', n), 1 from generate_series(1, 20000) n";
+    sqlx::raw_sql(subjects).execute(store.pool()).await.unwrap();
+    store.pool().execute("vacuum analyze postrider.once").await.unwrap();
+    let types = "text, text, text, text, int";
+    for values in [
+        "'default', 'plan/7', null, null, 999",
+        "null, 'plan/7', null, null, 999",
+        "'default', 'x', 'default', 'plan/5', 999",
+    ] {
+        let plan = explain(&store, types, include_str!("../sql/once_claims_floor.sql"), values).await;
+        assert!(plan.to_string().contains("once_pkey") && pages(&plan) < 60, "{values}: {} {plan:#}", pages(&plan));
+    }
+    let types = "text, text, text, text, text, text, int";
+    for values in [
+        "'default', 'plan/7', null, null, 'default', 'plan/9', 51",
+        "null, null, null, null, null, null, 51",
+        "'default', null, 'default', 'plan/5', null, null, 51",
+    ] {
+        let plan = explain(&store, types, include_str!("../sql/once_claims.sql"), values).await;
+        assert!(plan.to_string().contains("once_pkey") && pages(&plan) < 120, "{values}: {} {plan:#}", pages(&plan));
+    }
 }

@@ -2,10 +2,11 @@
 
 #![expect(clippy::unwrap_used, reason = "the helpers of tests are tests")]
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use postrider::store::Operator;
-use postrider::{EnqueueError, Enqueued, EventId, NewEvent, Store, StoreErrorCode};
+use postrider::{EnqueueError, Enqueued, EventId, NewEvent, OnceFilter, PageRequest, Store, StoreErrorCode};
 use postrider_conformance::wait::within;
 use postrider_postgres::PostgresStore;
 use postrider_postgres::testing::TestDatabase;
@@ -274,4 +275,36 @@ async fn events_that_have_nothing_to_do_with_each_other_are_one_transaction() {
     let only_bad = store.enqueue_each(vec![NewEvent::new("", "{}")]).await.unwrap();
     assert!(matches!(only_bad[..], [Err(EnqueueError::Refused(_))]));
     assert!(store.enqueue_each(Vec::new()).await.unwrap().is_empty());
+}
+
+/// In a database with the order of a language, what begins alike is not in one piece: `PLAN` is between `plan` and `plan-5`.
+#[tokio::test]
+async fn subjects_are_found_by_how_they_begin_in_the_order_of_a_language() {
+    let database = TestDatabase::create().await;
+    let store = database.store();
+    let subjects =
+        ["plan/1", "plan2", "Plan/3", "plan/10", "PLAN", "plan", "plans/1", "pla", "a-b", "ab", "a b", "plan-5"];
+    let english = r#"alter table postrider.once alter column subject type text collate "en-US-x-icu""#;
+    sqlx::query(english).execute(store.pool()).await.unwrap();
+    let claimed =
+        "insert into postrider.once (tenant, subject, generation) select 'default', s, 1 from unnest($1::text[]) s";
+    sqlx::query(claimed).bind(subjects).execute(store.pool()).await.unwrap();
+    for prefix in ["plan", "plan/", "PLAN", "a", "a-", "p", "z"] {
+        let filter = OnceFilter { tenant: Some("default".to_owned()), prefix: Some(prefix.to_owned()) };
+        for most in [1, 3, 100] {
+            let (mut found, mut after) = (BTreeSet::new(), None);
+            loop {
+                let page = PageRequest::new(2, None).unwrap().looking_at(most);
+                let page = store.once_claims(&filter, after.as_ref(), &page).await.unwrap();
+                found.extend(page.items.into_iter().map(|claim| claim.subject));
+                after = page.next;
+                if after.is_none() {
+                    break;
+                }
+            }
+            let expected =
+                subjects.iter().filter(|subject| subject.starts_with(prefix)).map(|&subject| subject.to_owned());
+            assert_eq!(found, expected.collect(), "{prefix}, looking at {most}");
+        }
+    }
 }

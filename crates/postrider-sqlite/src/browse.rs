@@ -5,8 +5,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use postrider::store::{Announced, AuditEntry, FeedPlace, LastMinute, Overview};
 use postrider::{
-    Announcement, Cursor, Delivery, DeliveryDetail, DeliveryFilter, DeliveryId, EndpointId, Event, EventDelivery,
-    EventFilter, EventId, Page, PageRequest,
+    Announcement, Cursor, Delivery, DeliveryDetail, DeliveryFilter, DeliveryId, DeliveryStatus, EndpointId, Event,
+    EventDelivery, EventFilter, EventId, Page, PageRequest,
 };
 use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension, Row, params};
@@ -36,11 +36,77 @@ pub(crate) fn deliveries(
     filter: &DeliveryFilter,
     page: &PageRequest,
 ) -> rusqlite::Result<Page<Delivery>> {
-    let conditions = Conditions::of(filter).after(page, "d.id").with(&[(":limit", Value::Integer(one_more(page)))]);
-    let sql = sql!("deliveries").replace("{conditions}", &conditions.sql);
-    let mut statement = connection.prepare_cached(&sql)?;
-    let found = statement.query_map(&conditions.named()[..], rows::delivery)?.collect::<rusqlite::Result<_>>()?;
-    Ok(cut(found, page, |delivery| delivery.id.as_uuid()))
+    let read = |filter: &DeliveryFilter, sql: &str, floor: Option<Uuid>, column: &str| {
+        let conditions = Conditions::listing(filter).after(page, column).down_to(floor, column);
+        let conditions = conditions.with(&[(":limit", Value::Integer(one_more(page)))]);
+        let mut statement = connection.prepare_cached(&sql.replace("{conditions}", &conditions.sql))?;
+        let found = statement.query_map(&conditions.named()[..], rows::delivery)?.collect::<rusqlite::Result<_>>()?;
+        rusqlite::Result::Ok(cut(found, page, |delivery: &Delivery| delivery.id.as_uuid()))
+    };
+    let in_order = match filter.status {
+        Some(DeliveryStatus::Dead) => {
+            Some((sql!("deliveries_dead"), sql!("deliveries_dead_floor"), "p.delivery_id", "p.delivery_id"))
+        }
+        Some(DeliveryStatus::Cancelled) => {
+            Some((sql!("deliveries_cancelled"), sql!("deliveries_cancelled_floor"), "d.id", "p.id"))
+        }
+        _ => None,
+    };
+    if let Some((of_place, floor_of_place, column, floor_column)) = in_order {
+        let floor = floor_of(connection, floor_of_place, Conditions::none(), page, floor_column, |row| row.get("id"))?;
+        let page = read(filter, of_place, floor, column)?;
+        // A cursor is one of the tenant's own, and not where among those of others it was stopped.
+        let last = page.items.last().map(|delivery| delivery.id.as_uuid());
+        let next = last.or(floor.filter(|_| filter.tenant.is_none()));
+        if page.next.is_some() || floor.is_none() || next.is_some() {
+            return Ok(Page { next: page.next.or(next.filter(|_| floor.is_some()).map(Cursor)), ..page });
+        }
+    }
+    if matches!(filter.status, Some(DeliveryStatus::Pending | DeliveryStatus::Failed)) {
+        let most = i64::from(page.most_looked_at()) + 1;
+        let unsettled: i64 = connection
+            .prepare_cached(sql!("deliveries_unsettled_count"))?
+            .query_row(params![most], |row| row.get("count"))?;
+        if unsettled < most {
+            return read(filter, sql!("deliveries_unsettled"), None, "d.id");
+        }
+    }
+    let is_narrowed = filter.status.is_some() || filter.event_type.is_some() || filter.until.is_some();
+    let of_whom = |row: &Row<'_>| Ok((row.get::<_, Uuid>("id")?, row.get::<_, String>("tenant")?));
+    let floor = match filter.event_id {
+        None if is_narrowed => {
+            floor_of(connection, sql!("deliveries_floor"), Conditions::along(filter), page, "p.id", of_whom)?
+        }
+        _ => None,
+    };
+    // An endpoint has one tenant's deliveries: nobody else is told that there are any, and nobody looks at all of them for that.
+    let is_foreign = |whose: &str| filter.tenant.as_ref().is_some_and(|tenant| tenant != whose);
+    let nothing = Page { items: Vec::new(), next: None };
+    if floor.as_ref().is_some_and(|(_, whose)| is_foreign(whose)) {
+        return Ok(nothing);
+    }
+    let floor = floor.map(|(id, _)| id);
+    let tenant = filter.tenant.clone().filter(|_| filter.endpoint_id.is_none());
+    let page = read(&DeliveryFilter { tenant, ..filter.clone() }, sql!("deliveries"), floor, "d.id")?;
+    if page.items.first().is_some_and(|first| is_foreign(&first.tenant)) {
+        return Ok(nothing);
+    }
+    Ok(Page { next: page.next.or(floor.map(Cursor)), ..page })
+}
+
+/// The last row that a page looks at, if there are as many.
+fn floor_of<T>(
+    connection: &Connection,
+    sql: &str,
+    along: Conditions,
+    page: &PageRequest,
+    column: &str,
+    read: impl FnOnce(&Row<'_>) -> rusqlite::Result<T>,
+) -> rusqlite::Result<Option<T>> {
+    let conditions =
+        along.after(page, column).with(&[(":looked", Value::Integer(i64::from(page.most_looked_at()) - 1))]);
+    let mut statement = connection.prepare_cached(&sql.replace("{conditions}", &conditions.sql))?;
+    statement.query_row(&conditions.named()[..], read).optional()
 }
 
 /// One row more than the page has says whether there is another page.
@@ -95,8 +161,15 @@ pub(crate) fn events(
     page: &PageRequest,
     max_bytes: usize,
 ) -> rusqlite::Result<Page<Event>> {
-    let conditions =
-        Conditions::of_events(filter).after(page, "e.id").with(&[(":limit", Value::Integer(one_more(page)))]);
+    let along = Conditions::none().and("p.tenant = :tenant", ":tenant", filter.tenant.clone().map(Value::Text));
+    let floor: Option<Uuid> = match filter.event_type {
+        Some(_) => floor_of(connection, sql!("events_floor"), along, page, "p.id", |row| row.get("id"))?,
+        None => None,
+    };
+    let conditions = Conditions::of_events(filter)
+        .after(page, "e.id")
+        .down_to(floor, "e.id")
+        .with(&[(":limit", Value::Integer(one_more(page)))]);
     let sql = sql!("events").replace("{conditions}", &conditions.sql);
     let mut statement = connection.prepare_cached(&sql)?;
     let found: Vec<(Uuid, u64)> = statement
@@ -114,7 +187,7 @@ pub(crate) fn events(
         items.extend(event(connection, EventId::from_uuid(*id))?);
     }
     let next = items.last().filter(|_| items.len() < found.len()).map(|last| Cursor(last.id.as_uuid()));
-    Ok(Page { items, next })
+    Ok(Page { items, next: next.or(floor.map(Cursor)) })
 }
 
 /// Every delivery is in exactly one place, so those that are delivered are the ones in none: nobody reads the history.

@@ -11,7 +11,7 @@ use postrider::store::{
 use postrider::{
     ApiKey, Delivery, DeliveryDetail, DeliveryFilter, DeliveryId, Endpoint, EndpointFilter, EndpointId, EndpointStatus,
     EnqueueError, Enqueued, Event, EventFilter, EventId, KeyDigest, KeyId, Lease, NewApiKey, NewEndpoint, NewEvent,
-    OnceClaim, Page, PageRequest, Store, StoreError, WorkerId,
+    OnceClaim, OnceCursor, OnceFilter, OncePage, Page, PageRequest, Store, StoreError, WorkerId,
 };
 
 use crate::dispatch_lock::DispatchLock;
@@ -135,6 +135,16 @@ impl Store for SqliteStore {
     async fn once(&self, tenant: &str, subject: &str) -> Result<Option<OnceClaim>, StoreError> {
         let (tenant, subject) = (tenant.to_owned(), subject.to_owned());
         self.read("look at a subject", move |connection| once::once(connection, &tenant, &subject)).await
+    }
+
+    async fn once_claims(
+        &self,
+        filter: &OnceFilter,
+        after: Option<&OnceCursor>,
+        page: &PageRequest,
+    ) -> Result<OncePage, StoreError> {
+        let (filter, after, page) = (filter.clone(), after.cloned(), *page);
+        self.read("list subjects", move |connection| once::list(connection, &filter, after.as_ref(), &page)).await
     }
 
     async fn reset_once(&self, tenant: &str, subject: &str, operator: &Operator) -> Result<u64, StoreError> {

@@ -30,7 +30,8 @@ impl Conditions {
         conditions
     }
 
-    pub(crate) fn of(filter: &DeliveryFilter) -> Self {
+    /// For a listing, which finds them in a way of its own.
+    pub(crate) fn listing(filter: &DeliveryFilter) -> Self {
         let mut conditions = Self::none();
         conditions.add("d.tenant = :tenant", ":tenant", filter.tenant.clone().map(Value::Text));
         conditions.add("d.endpoint_id = :endpoint", ":endpoint", filter.endpoint_id.map(|id| blob(id.as_uuid())));
@@ -42,14 +43,37 @@ impl Conditions {
             // An identifier is never older than its row, so this bounds the search, which the column alone cannot.
             conditions.add("d.id >= :first", ":first", Some(blob(first_id_at(since))));
         }
+        conditions.add("d.id < :beyond", ":beyond", filter.until.map(|until| blob(first_id_beyond(until))));
         if let Some(status) = filter.status {
             // Written out, since the index of cancelled deliveries is used only where the text says so.
             let _ = write!(conditions.sql, " and d.status = '{status}'");
-            if status == DeliveryStatus::Dead {
-                conditions.sql.push_str(" and d.id in (select delivery_id from postrider_dead_letters)");
-            }
         }
         conditions
+    }
+
+    /// What is dead is found through its place, since no index covers the status.
+    pub(crate) fn of(filter: &DeliveryFilter) -> Self {
+        let mut conditions = Self::listing(filter);
+        if filter.status == Some(DeliveryStatus::Dead) {
+            conditions.sql.push_str(" and d.id in (select delivery_id from postrider_dead_letters)");
+        }
+        conditions
+    }
+
+    /// Along which index a listing walks: that of the endpoint, or of the tenant, or the primary key.
+    pub(crate) fn along(filter: &DeliveryFilter) -> Self {
+        let endpoint = filter.endpoint_id.map(|id| blob(id.as_uuid()));
+        let tenant = filter.tenant.clone().map(Value::Text).filter(|_| endpoint.is_none());
+        let mut conditions = Self::none();
+        conditions.add("p.endpoint_id = :endpoint", ":endpoint", endpoint);
+        conditions.add("p.tenant = :tenant", ":tenant", tenant);
+        conditions.add("p.id < :beyond", ":beyond", filter.until.map(|until| blob(first_id_beyond(until))));
+        conditions
+    }
+
+    /// Only what a page looks at, by this column.
+    pub(crate) fn down_to(self, floor: Option<Uuid>, column: &str) -> Self {
+        self.and(&format!("{column} >= :floor"), ":floor", floor.map(blob))
     }
 
     fn add(&mut self, condition: &str, name: &'static str, value: Option<Value>) {
@@ -93,4 +117,10 @@ fn blob(id: Uuid) -> Value {
 fn first_id_at(at: jiff::Timestamp) -> Uuid {
     let milliseconds = u128::try_from(at.as_millisecond()).unwrap_or_default();
     Uuid::from_u128(milliseconds << 80)
+}
+
+/// An identifier that nothing older than an instant has. A clock that stepped back did not take the identifiers with it, so it
+/// is that of a day later.
+fn first_id_beyond(at: jiff::Timestamp) -> Uuid {
+    first_id_at(at.checked_add(jiff::SignedDuration::from_hours(24)).unwrap_or(jiff::Timestamp::MAX))
 }

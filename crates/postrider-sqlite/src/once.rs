@@ -4,7 +4,7 @@
 //! at a time, so what a claim has looked at cannot change before it writes; the primary key says so as well.
 
 use postrider::store::Operator;
-use postrider::{AdmittedEvent, EventId, Once, OnceClaim, OnceWinner};
+use postrider::{AdmittedEvent, EventId, Once, OnceClaim, OnceCursor, OnceFilter, OncePage, OnceWinner, PageRequest};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use crate::operate::audit;
@@ -33,6 +33,46 @@ pub(crate) fn once(connection: &Connection, tenant: &str, subject: &str) -> rusq
         })
     };
     statement.query_row(params![tenant, subject], claim).optional()
+}
+
+/// Subjects in the order of the primary key, each found by a seek: how many generations there are makes no difference.
+pub(crate) fn list(
+    connection: &Connection,
+    filter: &OnceFilter,
+    after: Option<&OnceCursor>,
+    page: &PageRequest,
+) -> rusqlite::Result<OncePage> {
+    let (tenant, prefix) = (filter.tenant.as_deref(), filter.prefix.as_deref().unwrap_or_default());
+    let mut next_subject = connection.prepare_cached(sql!("once_next"))?;
+    let mut items = Vec::new();
+    let mut at = if let Some(cursor) = after {
+        OnceCursor { tenant: tenant.unwrap_or(&cursor.tenant).to_owned(), subject: cursor.subject.clone() }
+    } else {
+        let first = OnceCursor { tenant: tenant.unwrap_or_default().to_owned(), subject: prefix.to_owned() };
+        // The search goes on after it.
+        items.extend(once(connection, &first.tenant, &first.subject)?);
+        if tenant.is_some() { first } else { OnceCursor { subject: String::new(), ..first } }
+    };
+    let limit = page.limit() as usize;
+    for _ in 0..page.most_looked_at() {
+        let found = next_subject.query_row(params![at.tenant, at.subject], |row| {
+            Ok(OnceCursor { tenant: row.get("tenant")?, subject: row.get("subject")? })
+        });
+        let Some(found) = found.optional()? else { return Ok(OncePage { items, next: None }) };
+        let matches = found.subject.starts_with(prefix);
+        // What begins alike is in one piece, for each tenant.
+        if tenant.is_some_and(|tenant| tenant != found.tenant || !matches) {
+            return Ok(OncePage { items, next: None });
+        }
+        if matches && items.len() == limit {
+            return Ok(OncePage { items, next: Some(at) });
+        }
+        if matches {
+            items.extend(once(connection, &found.tenant, &found.subject)?);
+        }
+        at = found;
+    }
+    Ok(OncePage { items, next: Some(at) })
 }
 
 fn winner(row: &Row<'_>) -> rusqlite::Result<Option<OnceWinner>> {

@@ -30,6 +30,21 @@ const MAY_SCAN: &[(&str, &str)] = &[
     ("retry_matching.sql", "SCAN postrider_scheduled"),
     ("retry_matching.sql", "SCAN postrider_deliveries USING COVERING INDEX postrider_deliveries_cancelled"),
     ("deliveries.sql", "SCAN d"),
+    // As many rows as a page may look at, and no more.
+    ("deliveries_floor.sql", "SCAN p"),
+    ("events_floor.sql", "SCAN p USING COVERING INDEX sqlite_autoindex_postrider_events_1"),
+    ("deliveries_dead.sql", "SCAN p"),
+    ("deliveries_dead_floor.sql", "SCAN p"),
+    ("deliveries_cancelled.sql", "SCAN d USING INDEX postrider_deliveries_cancelled"),
+    ("deliveries_cancelled_floor.sql", "SCAN p USING COVERING INDEX postrider_deliveries_cancelled"),
+    ("deliveries_unsettled_count.sql", "SCAN postrider_ready"),
+    ("deliveries_unsettled_count.sql", "SCAN postrider_scheduled"),
+    ("deliveries_unsettled_count.sql", "SCAN postrider_leases"),
+    ("deliveries_unsettled_count.sql", "SCAN (subquery"),
+    // Only when those have counted no more than that.
+    ("deliveries_unsettled.sql", "SCAN postrider_ready"),
+    ("deliveries_unsettled.sql", "SCAN postrider_scheduled"),
+    ("deliveries_unsettled.sql", "SCAN postrider_leases"),
     // SQLite's own list of counters: one row for each table that has one.
     ("announcements_end.sql", "SCAN sqlite_sequence"),
     // Counting is reading.
@@ -84,11 +99,11 @@ async fn filters_are_served_by_their_indexes() {
         ("true and d.tenant = :tenant and d.id < :after", "postrider_deliveries_by_tenant (tenant=? AND id<?)"),
         ("true and d.endpoint_id = :endpoint", "postrider_deliveries_by_endpoint (endpoint_id=?)"),
         ("true and d.event_id = :event", "postrider_deliveries_by_event (event_id=?)"),
-        ("true and d.status = 'cancelled'", "postrider_deliveries_cancelled"),
         (
-            "true and d.status = 'dead' and d.id in (select delivery_id from postrider_dead_letters)",
-            "SEARCH d USING PRIMARY KEY (id=?)",
+            "true and d.tenant = :tenant and d.status = 'delivered' and d.id < :after and d.id >= :floor",
+            "postrider_deliveries_by_tenant (tenant=? AND id>? AND id<?)",
         ),
+        ("true and d.id < :after and d.id >= :floor", "SEARCH d USING PRIMARY KEY (id>? AND id<?)"),
         ("true and d.created_at >= :since and d.id >= :first", "SEARCH d USING PRIMARY KEY (id>?)"),
     ] {
         let plan = plan(&connection, &listing.replace("{conditions}", conditions));
@@ -106,6 +121,32 @@ async fn what_a_server_lists_is_served_by_its_indexes() {
         ("events", "true and e.created_at >= :since and e.id >= :first", "sqlite_autoindex_postrider_events_1 (id>?)"),
         ("endpoints", "true and tenant = :tenant and id < :after", "postrider_endpoints_by_tenant (tenant=? AND id<?)"),
         ("audit", "true and tenant = :tenant and id < :after", "postrider_audit_by_tenant (tenant=? AND id<?)"),
+        (
+            "deliveries_floor",
+            "true and p.tenant = :tenant and p.id < :after",
+            "COVERING INDEX postrider_deliveries_by_tenant (tenant=? AND id<?)",
+        ),
+        (
+            "deliveries_floor",
+            "true and p.endpoint_id = :endpoint and p.id < :after",
+            "postrider_deliveries_by_endpoint (endpoint_id=? AND id<?)",
+        ),
+        (
+            "events_floor",
+            "true and p.tenant = :tenant and p.id < :after",
+            "COVERING INDEX postrider_events_by_tenant (tenant=? AND id<?)",
+        ),
+        (
+            "deliveries_dead",
+            "true and p.delivery_id < :after and p.delivery_id >= :floor",
+            "SEARCH p USING PRIMARY KEY (delivery_id>? AND delivery_id<?)",
+        ),
+        (
+            "deliveries_cancelled",
+            "true and d.tenant = :tenant and d.id < :after and d.id >= :floor",
+            "postrider_deliveries_cancelled (id>? AND id<?)",
+        ),
+        ("once_next", "", "SEARCH postrider_once USING PRIMARY KEY ((tenant,subject)>(?,?))"),
         ("once", "", "SEARCH postrider_once USING PRIMARY KEY (tenant=? AND subject=?)"),
         ("retain_once", "", "SEARCH postrider_once USING PRIMARY KEY (tenant=? AND subject=? AND generation=?)"),
         ("key_of_digest", "", "sqlite_autoindex_postrider_api_keys_2 (digest=?)"),

@@ -158,20 +158,37 @@ pub struct DeliveryFilter {
 pub struct PageRequest {
     limit: u32,
     cursor: Option<Cursor>,
+    most_looked_at: u32,
 }
 
 impl PageRequest {
     /// The most that one page has.
     pub const MAX_LIMIT: u32 = 250;
 
+    /// How many rows are looked at for one page, if nothing else is said.
+    pub const LOOKED_AT: u32 = 20_000;
+
     /// A page of `limit` (1 to 250) rows after `cursor`.
     pub fn new(limit: u32, cursor: Option<Cursor>) -> Result<Self, Refusal> {
         if (1..=Self::MAX_LIMIT).contains(&limit) {
-            Ok(Self { limit, cursor })
+            Ok(Self { limit, cursor, most_looked_at: Self::LOOKED_AT })
         } else {
             let detail = format!("limit is 1 to {}, not {limit}", Self::MAX_LIMIT);
             Err(Refusal::new("limit_invalid", "limit", detail))
         }
+    }
+
+    /// The same page, for which no more than this many rows are looked at, one at least. Where a filter matches few of many, a
+    /// page then ends before its limit, or has no row at all, and says where to go on: what a page costs does not depend on
+    /// how much there is.
+    #[must_use]
+    pub fn looking_at(self, most: u32) -> Self {
+        Self { most_looked_at: most.max(1), ..self }
+    }
+
+    /// How many rows are looked at, at most.
+    pub fn most_looked_at(&self) -> u32 {
+        self.most_looked_at
     }
 
     /// How many rows.
@@ -187,7 +204,7 @@ impl PageRequest {
 
 impl Default for PageRequest {
     fn default() -> Self {
-        Self { limit: 50, cursor: None }
+        Self { limit: 50, cursor: None, most_looked_at: Self::LOOKED_AT }
     }
 }
 

@@ -50,7 +50,7 @@ pub use event::{
 pub use ids::{DeliveryId, EndpointId, EventId, InvalidId, KeyId};
 pub use keyring::{InvalidSecretKey, Keyring, KeyringError, SecretKey};
 pub use lease::{InvalidLease, InvalidWorkerId, Lease, LeaseTerm, LeaseToken, WorkerId};
-pub use once::{Once, OnceClaim, OnceWinner};
+pub use once::{Once, OnceClaim, OnceCursor, OnceFilter, OncePage, OnceWinner};
 pub use outcome::{Outcome, OutcomeKind, Phase, Response, Verdict, verdict};
 pub use rate_limit::RateLimit;
 pub use refusal::Refusal;

@@ -35,7 +35,7 @@ use crate::endpoint::{Endpoint, EndpointFilter, EndpointStatus, NewEndpoint};
 use crate::event::{EnqueueError, Enqueued, Event, EventFilter, NewEvent};
 use crate::ids::{DeliveryId, EndpointId, EventId, KeyId};
 use crate::lease::{Lease, WorkerId};
-use crate::once::OnceClaim;
+use crate::once::{OnceClaim, OnceCursor, OnceFilter, OncePage};
 use crate::outcome::{OutcomeKind, Verdict};
 use crate::refusal::Refusal;
 
@@ -102,14 +102,16 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
     /// One delivery with its attempts.
     async fn delivery(&self, id: DeliveryId) -> Result<Option<DeliveryDetail>, StoreError>;
 
-    /// Deliveries that match, newest first.
+    /// Deliveries that match, newest first. For one page no more are looked at than it says, so that it may have few rows or
+    /// none where few match, and still a next one.
     async fn deliveries(&self, filter: &DeliveryFilter, page: &PageRequest) -> Result<Page<Delivery>, StoreError>;
 
     /// How many match; counted exactly.
     async fn count_deliveries(&self, filter: &DeliveryFilter) -> Result<u64, StoreError>;
 
     /// Events that match with their payloads and deliveries, newest first. A page ends before its limit when its payloads
-    /// come to more than `max_bytes`, but has at least one event if there is one.
+    /// come to more than `max_bytes`, but has at least one event if one is found. As many are looked at as for a page of
+    /// deliveries.
     async fn events(
         &self,
         filter: &EventFilter,
@@ -125,6 +127,15 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
 
     /// How a subject stands; none when it was never claimed nor reset.
     async fn once(&self, tenant: &str, subject: &str) -> Result<Option<OnceClaim>, StoreError>;
+
+    /// How subjects stand that match, by tenant and subject in the order of the database. Of each there is the current
+    /// generation. As many are looked at as for a page of deliveries.
+    async fn once_claims(
+        &self,
+        filter: &OnceFilter,
+        after: Option<&OnceCursor>,
+        page: &PageRequest,
+    ) -> Result<OncePage, StoreError>;
 
     /// Begins the next generation of a subject, also of one that nobody has claimed yet, and returns it. Audited.
     async fn reset_once(&self, tenant: &str, subject: &str, operator: &Operator) -> Result<u64, StoreError>;

@@ -16,7 +16,7 @@ use postrider_server::api::endpoints::{
 };
 use postrider_server::api::events::{EnqueuedEvent, Event, EventRequest, EventsQuery};
 use postrider_server::api::keys::{CreatedKey, Key, NewKey, PageQuery};
-use postrider_server::api::once::OnceClaim;
+use postrider_server::api::once::{OnceClaim, OnceQuery};
 use postrider_server::api::why::Why;
 use postrider_server::api::{Listing, Problem};
 use postrider_server::{Caller, Service, Tenancy};
@@ -165,6 +165,10 @@ impl Direct {
 
     pub(super) async fn once(&self, subject: &str) -> Result<OnceClaim, Failure> {
         Ok(self.service.once(&self.making(), subject).await?)
+    }
+
+    pub(super) async fn once_claims(&self, query: &OnceQuery) -> Result<Listing<OnceClaim>, Failure> {
+        Ok(self.service.once_claims(&self.looking(), query).await?)
     }
 
     pub(super) async fn reset_once(&self, subject: &str) -> Result<OnceClaim, Failure> {

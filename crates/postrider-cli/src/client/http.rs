@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use http::{Method, StatusCode};
-use postrider::KeyToken;
+use postrider::{KeyToken, duration};
 use postrider_server::api::Problem;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -94,6 +94,23 @@ impl Request {
     pub(crate) fn json(mut self, body: &impl Serialize) -> Self {
         self.body = Some(serde_json::to_vec(body).expect("what is sent is plain data"));
         self
+    }
+}
+
+/// With what status a URL answers within this time, asked without a key; or why there is no answer.
+pub(crate) async fn status(url: &Url, within: Duration) -> Result<StatusCode, String> {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let client = reqwest::Client::builder()
+        .user_agent(concat!("postrider-cli/", env!("CARGO_PKG_VERSION")))
+        .timeout(within)
+        .redirect(reqwest::redirect::Policy::none())
+        .no_proxy()
+        .build()
+        .map_err(|error| innermost(&error))?;
+    match client.get(url.clone()).send().await {
+        Ok(response) => Ok(response.status()),
+        Err(error) if error.is_timeout() => Err(format!("no answer within {}", duration::format(within))),
+        Err(error) => Err(innermost(&error)),
     }
 }
 

@@ -4,7 +4,7 @@
 //! hand may do everything; a server decides by the key.
 
 mod direct;
-mod http;
+pub(crate) mod http;
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use postrider_server::api::endpoints::{
 };
 use postrider_server::api::events::{EnqueuedEvent, Event, EventRequest, EventsQuery};
 use postrider_server::api::keys::{CreatedKey, Key, NewKey, PageQuery};
-use postrider_server::api::once::OnceClaim;
+use postrider_server::api::once::{OnceClaim, OnceQuery};
 use postrider_server::api::why::Why;
 
 use self::direct::Direct;
@@ -273,6 +273,14 @@ impl Client {
         match self {
             Self::Server(server) => server.send(Request::get(["once", subject])).await,
             Self::Database(direct) => direct.once(subject).await,
+        }
+    }
+
+    /// One page of subjects.
+    pub(crate) async fn once_claims(&self, query: &OnceQuery) -> Result<Listing<OnceClaim>, Failure> {
+        match self {
+            Self::Server(server) => server.send(Request::get(["once"]).query(query)).await,
+            Self::Database(direct) => direct.once_claims(query).await,
         }
     }
 

@@ -8,15 +8,16 @@ use jiff::Timestamp;
 use postrider::store::{Finding, FindingLevel, Health};
 use postrider::{DestinationPolicy, duration};
 use postrider_server::api::deliveries::DeliveryQuery;
+use url::Url;
 
-use crate::client::Client;
+use crate::client::{self, Client};
 use crate::commands::Context;
-use crate::config::{Config, Flags, Source};
+use crate::config::{Config, Flags, Key, Source};
 use crate::database::{Database, Inspected, Preparation};
 use crate::failure::{Exit, Failure};
 use crate::operator::OperatorFlag;
 use crate::output::{Cell, Output, Tone, plain};
-use crate::secret_key;
+use crate::{process, secret_key};
 
 const EXAMPLES: &str = "\
 It looks at the configuration, the database and its key; with --server (or POSTRIDER_SERVER) at the
@@ -26,13 +27,21 @@ Examples:
   postrider doctor
   postrider doctor --database postgres://postrider@db.internal/app --json
   postrider doctor --server https://postrider.internal
+  postrider doctor --ready
+
+With --ready it asks one thing of a running `serve` or `dispatch --listen`: is it ready? It reads no
+database and takes at most 3 seconds: a health check for containers that have no shell.
+  HEALTHCHECK CMD [\"postrider\", \"doctor\", \"--ready\"]
 
 Exit codes:
   0  nothing is a problem; there may be warnings
-  1  something is a problem";
+  1  something is a problem, or it is not ready";
 
 /// A clock that is this far off is told of.
 const CLOCK_TOLERANCE: Duration = Duration::from_secs(5);
+
+/// For the answer to whether a server is ready, the connection included.
+const READY_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Standard Webhooks asks for at least this many bytes.
 const STRONG_SECRET_BYTES: usize = 24;
@@ -40,9 +49,20 @@ const STRONG_SECRET_BYTES: usize = 24;
 /// Check that the configuration, the database and the server are fit for work
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
-pub(crate) struct Arguments {}
+pub(crate) struct Arguments {
+    /// Only ask whether a server is ready: the one at this URL, or on `listen` of the configuration
+    #[arg(long, value_name = "URL", num_args = 0..=1, require_equals = false)]
+    #[expect(clippy::option_option, reason = "given without a URL, it means the one on `listen`")]
+    ready: Option<Option<Url>>,
+    /// The address that it listens on [default: `127.0.0.1:8400`]
+    #[arg(long, value_name = "ADDRESS", requires = "ready")]
+    listen: Option<String>,
+}
 
-pub(crate) async fn run(_arguments: Arguments, context: &Context) -> Result<(), Failure> {
+pub(crate) async fn run(arguments: Arguments, context: &Context) -> Result<(), Failure> {
+    if let Some(url) = arguments.ready {
+        return ready(url, arguments.listen, context).await;
+    }
     let findings = match context.config(Flags::new()) {
         Ok(config) => examine(&config).await,
         Err(failure) => vec![problem("configuration", failure)],
@@ -50,6 +70,36 @@ pub(crate) async fn run(_arguments: Arguments, context: &Context) -> Result<(), 
     let worst = findings.iter().map(|finding| finding.level).max().unwrap_or(FindingLevel::Ok);
     tell(&findings, worst, context.output)?;
     if worst == FindingLevel::Problem { Err(Failure::Quiet(Exit::Failed)) } else { Ok(()) }
+}
+
+/// Asks a server whether it is ready, and nothing else.
+async fn ready(url: Option<Url>, listen: Option<String>, context: &Context) -> Result<(), Failure> {
+    let mut url = if let Some(url) = url {
+        url
+    } else {
+        let flags: Flags = listen.into_iter().map(|address| (Key::Listen, address)).collect();
+        let config = context.config_without_server(flags)?;
+        Url::parse(&process::url(config.listen)).expect("an address makes a URL")
+    };
+    if matches!(url.path(), "" | "/") {
+        url.set_path("/readyz");
+    }
+    let status = client::http::status(&url, READY_TIMEOUT).await;
+    let why = match status {
+        Ok(status) if status.is_success() => {
+            if context.output.json {
+                return context.output.document(&serde_json::json!({ "ready": true, "url": url.as_str() }));
+            }
+            return context.output.line("ready");
+        }
+        Ok(status) => format!("it answers {status}"),
+        Err(why) => why,
+    };
+    Err(Failure::new(
+        Exit::Failed,
+        "not_ready",
+        format!("{} is not ready: {}", plain(url.as_str(), 200), plain(&why, 300)),
+    ))
 }
 
 async fn examine(config: &Config) -> Vec<Finding> {

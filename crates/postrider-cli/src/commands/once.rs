@@ -2,10 +2,13 @@
 
 use clap::{Args, Subcommand};
 use jiff::Timestamp;
-use postrider_server::api::once::OnceClaim;
+use postrider::OnceCursor;
+use postrider_server::api::keys::PageQuery;
+use postrider_server::api::once::{OnceClaim, OnceQuery};
 
 use crate::client::{ActFlags, LookFlags};
 use crate::commands::Context;
+use crate::commands::deliveries::{PageFlags, print};
 use crate::failure::Failure;
 use crate::output::{self, Output, plain};
 
@@ -22,8 +25,25 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum OnceCommand {
+    List(ListArguments),
     Show(ShowArguments),
     Reset(ResetArguments),
+}
+
+/// List subjects by name, each with its generation and who has claimed it
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  postrider once list
+  postrider once list --prefix plan/ --all --json")]
+struct ListArguments {
+    /// Those that begin with this, to the letter
+    #[arg(long, value_name = "TEXT", help_heading = "Filter")]
+    prefix: Option<String>,
+    #[command(flatten)]
+    page: PageFlags,
+    #[command(flatten)]
+    look: LookFlags,
 }
 
 /// Show how a subject stands: its generation, and which event has claimed it
@@ -55,6 +75,16 @@ struct ResetArguments {
 
 pub(crate) async fn run(arguments: Arguments, context: &Context) -> Result<(), Failure> {
     match arguments.command {
+        OnceCommand::List(arguments) => {
+            arguments.page.check_as::<OnceCursor>()?;
+            let client = arguments.look.client(context).await?;
+            let fetch = async |page: PageQuery| {
+                let PageQuery { limit, cursor } = page;
+                client.once_claims(&OnceQuery { prefix: arguments.prefix.clone(), limit, cursor }).await
+            };
+            let listing = arguments.page.gather(fetch).await?;
+            print(&listing, "no subject matches", context.output, |claims| table(claims, context.output))
+        }
         OnceCommand::Show(arguments) => {
             let claim = arguments.look.client(context).await?.once(&arguments.subject).await?;
             show(&claim, context.output)
@@ -70,6 +100,22 @@ pub(crate) async fn run(arguments: Arguments, context: &Context) -> Result<(), F
                 .line(format!("{subject} is in generation {} now, and can be claimed again", claim.generation))
         }
     }
+}
+
+fn table(claims: &[OnceClaim], output: Output) -> Result<(), Failure> {
+    let now = Timestamp::now();
+    let rows = claims.iter().map(|claim| {
+        let winner = claim.winner.as_ref();
+        vec![
+            plain(&claim.subject, 80).into(),
+            plain(&claim.tenant, 40).into(),
+            claim.generation.to_string().into(),
+            winner.map_or_else(|| "nobody".to_owned(), |winner| winner.event_id.to_string()).into(),
+            winner.map(|winner| plain(&winner.event_type, 40)).unwrap_or_default().into(),
+            winner.map(|winner| output::relative(winner.claimed_at, now)).unwrap_or_default().into(),
+        ]
+    });
+    output.table(&["subject", "tenant", "generation", "winner", "type", "claimed"], rows)
 }
 
 fn show(claim: &OnceClaim, output: Output) -> Result<(), Failure> {

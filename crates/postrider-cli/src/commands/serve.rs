@@ -16,7 +16,7 @@ use crate::flags::{
     UpkeepFlags,
 };
 use crate::logging;
-use crate::output::{Output, Tone};
+use crate::output::{self, Output, Tone};
 use crate::process::{self, Process};
 use crate::signals::Signals;
 
@@ -173,7 +173,10 @@ impl Started<'_> {
             ))?;
         }
         if self.dev {
-            tracing::warn!("DEVELOPMENT MODE: no API key is needed, everybody on this machine can do everything");
+            // On a terminal the log and this are one text, in which it is said once.
+            if output.json || !output::is_beside_the_log() {
+                tracing::warn!("DEVELOPMENT MODE: no API key is needed, everybody on this machine can do everything");
+            }
             if !output.json {
                 let warning = "DEVELOPMENT MODE: no API key is needed, everybody on this machine can do everything.";
                 output.line(output.toned(warning, Tone::Bad))?;

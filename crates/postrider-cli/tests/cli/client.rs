@@ -70,6 +70,8 @@ fn what_is_looked_at_is_the_same_document_in_both_modes(place: &Place) {
         &["deliveries", "list", "--all"],
         &["deliveries", "show", &delivery],
         &["dead", "list"],
+        &["once", "list"],
+        &["once", "list", "--prefix", "invoice/", "--limit", "1"],
         &["once", "show", "invoice/42"],
         &["why", &delivery],
         &["keys", "list"],

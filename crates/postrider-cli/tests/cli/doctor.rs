@@ -8,6 +8,7 @@ use crate::support::Workplace;
 on_both! {
     a_database_that_is_fit_is_called_so
     a_server_is_asked_instead_of_the_database
+    whether_a_server_is_ready_is_asked_without_a_key_or_a_database
 }
 
 fn level<'a>(answer: &'a Value, check: &str) -> Option<&'a str> {
@@ -56,6 +57,27 @@ fn a_server_is_asked_instead_of_the_database(place: &Place) {
     served.stop();
     let (code, answer) = examined(&place.workplace, &["--server", &url]);
     assert_eq!((code, level(&answer, "server")), (Some(1), Some("problem")), "{answer:#}");
+}
+
+fn whether_a_server_is_ready_is_asked_without_a_key_or_a_database(place: &Place) {
+    let served = place.serve(&[]);
+    let url = served.api.url.clone();
+    let address = url.trim_start_matches("http://");
+    // Elsewhere, where there is neither.
+    let elsewhere = Workplace::new();
+    for options in [&["--ready", url.as_str()][..], &["--ready", "--listen", address]] {
+        let done = elsewhere.run(["doctor"].into_iter().chain(options.iter().copied())).succeeds();
+        assert_eq!(done.stdout, "ready\n");
+    }
+    let listening = Workplace::new().with("POSTRIDER_LISTEN", &address.replace("127.0.0.1", "0.0.0.0"));
+    listening.run(["doctor", "--ready"]).succeeds();
+    assert_eq!(listening.json(["doctor", "--ready"])["ready"], true);
+    assert!(std::fs::read_dir(elsewhere.path()).unwrap().next().is_none(), "nothing was made");
+    elsewhere.run(["doctor", "--ready", &format!("{url}/healthz/nothing")]).fails(1, "not_ready");
+    served.stop();
+    let done = elsewhere.run(["doctor", "--ready", &url]).fails(1, "not_ready");
+    assert!(done.stderr.contains(&url), "{done:?}");
+    elsewhere.run(["doctor", "--listen", address]).fails(2, "usage");
 }
 
 #[test]

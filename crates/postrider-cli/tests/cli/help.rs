@@ -32,6 +32,7 @@ const COMMANDS: &[&[&str]] = &[
     &["dead", "list"],
     &["dead", "retry"],
     &["once"],
+    &["once", "list"],
     &["once", "show"],
     &["once", "reset"],
     &["why"],

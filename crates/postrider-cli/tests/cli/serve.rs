@@ -2,7 +2,7 @@
 
 use crate::gate::Gate;
 use crate::served::{Api, Place, Served, on_both};
-use crate::support::Workplace;
+use crate::support::{Running, Workplace};
 
 on_both! {
     the_first_start_prints_a_key_and_no_later_one_does
@@ -119,6 +119,25 @@ fn development_needs_no_key_and_leaves_the_first_one_for_later(place: &Place) {
     let served = place.serve(&[]);
     assert_eq!(served.api.get("/v1/overview").0, 401);
     served.opened().stop();
+}
+
+/// On a terminal the log and what is printed are one text.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_terminal_is_warned_of_development_once() {
+    let place = Place::sqlite();
+    let mut command = std::process::Command::new("script");
+    let serve = format!("{} serve --dev --listen 127.0.0.1:0", env!("CARGO_BIN_EXE_postrider"));
+    let environment = place.workplace.command();
+    command.current_dir(place.workplace.path()).env_clear().stdin(std::process::Stdio::null());
+    command.envs(environment.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    command.args(["--quiet", "--return", "--flush", "--command", &serve, "/dev/null"]);
+    let running = Running::start(command);
+    running.line("the warning", |line| line.contains("DEVELOPMENT MODE"));
+    running.line("the dispatcher's start", |line| line.contains("dispatching from"));
+    assert_eq!(running.count(|line| line.contains("DEVELOPMENT MODE")), 1, "{}", running.text());
+    running.signal("TERM");
+    running.ended();
 }
 
 /// Started at the same moment on an empty database: one migrates, one makes the key, all of them serve.

@@ -216,3 +216,104 @@ pub async fn p21_the_overview_of_a_tenant_counts_only_its_own(t: &Trial) {
     assert_eq!(t.store.overview(Some("acme")).await.unwrap().in_flight, 2);
     assert_eq!(t.overview().await.pending, 6, "all tenants");
 }
+
+/// Every page of a listing that looks at no more than `looked_at` rows for each: the ids in them, and each next one.
+async fn pages(t: &Trial, filter: &DeliveryFilter, looked_at: u32) -> (Vec<Vec<DeliveryId>>, Vec<Uuid>) {
+    let (mut pages, mut cursors, mut cursor) = (Vec::new(), Vec::new(), None);
+    loop {
+        let page = PageRequest::new(3, cursor).unwrap().looking_at(looked_at);
+        let page = t.store.deliveries(filter, &page).await.unwrap();
+        pages.push(page.items.iter().map(|delivery| delivery.id).collect());
+        cursors.extend(page.next.map(|cursor| cursor.0));
+        assert!(cursors.is_sorted_by(|newer, older| newer > older), "each goes further down: {cursors:?}");
+        cursor = page.next;
+        if cursor.is_none() {
+            return (pages, cursors);
+        }
+    }
+}
+
+pub async fn a_page_looks_at_no_more_than_it_may_and_says_where_to_go_on(t: &Trial) {
+    // The oldest four: two delivered, one dead, one failed. Then cancelled ones, and many that wait.
+    let mut all = t.backlog("a", 4).await;
+    let claims = t.claim("w1", 4).await;
+    for (id, verdict) in all.iter().zip([Verdict::Delivered, Verdict::Delivered, Verdict::Dead, retry_after(600)]) {
+        let claim = claims.iter().find(|claim| claim.lease.delivery_id == *id).unwrap();
+        t.settle("w1", claim.lease, verdict).await;
+    }
+    let cancelled = t.backlog("b", 5).await;
+    for id in &cancelled {
+        t.store.cancel(*id, "not wanted", &crate::trial::operator()).await.unwrap();
+    }
+    all.extend(&cancelled);
+    all.extend(t.backlog("c", 21).await);
+    all.sort_unstable_by(|one, other| other.cmp(one));
+    let oldest = |range: std::ops::Range<usize>| all[all.len() - range.end..all.len() - range.start].to_vec();
+
+    let any = DeliveryFilter::default();
+    let of_type = DeliveryFilter { event_type: Some("invoice.paid".to_owned()), ..any.clone() };
+    let of_nobody = DeliveryFilter { event_type: Some("no.such".to_owned()), ..any.clone() };
+    let in_status = |status| DeliveryFilter { status: Some(status), ..any.clone() };
+    for tenant in [None, Some("default".to_owned())] {
+        for (filter, expected, most_pages) in [
+            (any.clone(), all.clone(), 10),
+            (of_type.clone(), all.clone(), 10),
+            (of_nobody.clone(), Vec::new(), 4),
+            (in_status(DeliveryStatus::Delivered), oldest(0..2), 4),
+            (in_status(DeliveryStatus::Dead), oldest(2..3), 1),
+            (in_status(DeliveryStatus::Failed), oldest(3..4), 4),
+            (in_status(DeliveryStatus::Cancelled), oldest(4..9), 2),
+            (in_status(DeliveryStatus::Pending), oldest(9..30), 9),
+        ] {
+            let filter = DeliveryFilter { tenant: tenant.clone(), ..filter };
+            let (found, _) = pages(t, &filter, 10).await;
+            assert_eq!(found.concat(), expected, "{filter:?}");
+            assert!(found.len() <= most_pages, "{filter:?}: {found:?}");
+        }
+    }
+    let (found, cursors) = pages(t, &in_status(DeliveryStatus::Delivered), 10).await;
+    assert!(found[0].is_empty() && cursors[0] == all[9].as_uuid(), "the tenth is the last that was looked at");
+
+    let event_types = |event_type: &str| postrider::EventFilter {
+        event_type: Some(event_type.to_owned()),
+        ..postrider::EventFilter::default()
+    };
+    let (mut listed, mut cursor) = (0, None);
+    loop {
+        let page = PageRequest::new(7, cursor).unwrap().looking_at(10);
+        let none = t.store.events(&event_types("no.such"), &page, 1_000).await.unwrap();
+        assert!(none.items.is_empty());
+        let page = t.store.events(&event_types("invoice.paid"), &page, 1_000_000).await.unwrap();
+        assert_eq!(none.next.is_some(), listed < 30 && 30 - listed >= 10, "after {listed}");
+        listed += page.items.len();
+        cursor = page.next;
+        if cursor.is_none() {
+            break;
+        }
+    }
+    assert_eq!(listed, 30);
+}
+
+pub async fn p21_no_cursor_tells_of_what_is_somebody_elses(t: &Trial) {
+    let theirs = t.endpoint_of("acme", "acme", &["*"], postrider::EndpointSettings::default()).await;
+    let own = t.deliver_to("a").await;
+    let claim = t.claim("w1", 1).await.remove(0);
+    t.settle("w1", claim.lease, Verdict::Dead).await;
+    for _ in 0..8 {
+        t.enqueue(NewEvent::new("x", "{}").tenant("acme")).await;
+    }
+    for claim in t.claim("w1", 8).await {
+        t.settle("w1", claim.lease, Verdict::Dead).await;
+    }
+    let default = DeliveryFilter { tenant: Some("default".to_owned()), ..DeliveryFilter::default() };
+    let of_theirs = DeliveryFilter { endpoint_id: Some(theirs.id), ..default.clone() };
+    let (found, cursors) = pages(t, &of_theirs, 3).await;
+    assert!(found.concat().is_empty() && cursors.is_empty(), "there is nothing to be seen: {cursors:?}");
+    for status in [DeliveryStatus::Dead, DeliveryStatus::Delivered] {
+        let filter = DeliveryFilter { status: Some(status), ..default.clone() };
+        let (found, cursors) = pages(t, &filter, 3).await;
+        let expected = if status == DeliveryStatus::Dead { vec![own] } else { Vec::new() };
+        assert_eq!(found.concat(), expected, "{status}");
+        assert!(cursors.iter().all(|cursor| *cursor == own.as_uuid()), "{status}: {cursors:?}");
+    }
+}

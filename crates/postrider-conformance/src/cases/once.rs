@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use postrider::{EnqueueError, Enqueued, EventId, NewEvent, OnceClaim, OnceWinner, Verdict};
+use postrider::{
+    EnqueueError, Enqueued, EventId, NewEvent, OnceClaim, OnceCursor, OnceFilter, OnceWinner, PageRequest, Verdict,
+};
 use tokio::sync::Barrier;
 
 use crate::subject::Ending;
@@ -259,4 +261,81 @@ pub async fn a_claim_outlives_its_event(t: &Trial) {
     assert_eq!(t.enqueue(telling("r")).await, lost_to(third));
     let shown = t.store.once("default", "s").await.unwrap().unwrap();
     assert_eq!((shown.generation, shown.winner.unwrap().event_id), (2, second));
+}
+
+/// The tenants and subjects of every page, and how many pages there were.
+async fn listed(t: &Trial, tenant: Option<&str>, prefix: Option<&str>, looked_at: u32) -> (Vec<OnceClaim>, usize) {
+    let filter = OnceFilter { tenant: tenant.map(str::to_owned), prefix: prefix.map(str::to_owned) };
+    let page = PageRequest::new(2, None).unwrap().looking_at(looked_at);
+    let (mut all, mut pages, mut after) = (Vec::new(), 0, None::<OnceCursor>);
+    loop {
+        let found = t.store.once_claims(&filter, after.as_ref(), &page).await.unwrap();
+        assert!(found.items.len() <= 2, "a page keeps its limit");
+        all.extend(found.items);
+        pages += 1;
+        // As it goes over the wire.
+        after = found.next.map(|cursor| cursor.to_string().parse().unwrap());
+        if after.is_none() {
+            return (all, pages);
+        }
+    }
+}
+
+fn subjects(claims: &[OnceClaim]) -> Vec<&str> {
+    claims.iter().map(|claim| claim.subject.as_str()).collect()
+}
+
+pub async fn subjects_are_listed_by_name_page_by_page(t: &Trial) {
+    assert_eq!(listed(t, Some("default"), None, 100).await, (Vec::new(), 1));
+    for subject in ["plan/2", "plan/1", "order/9", "plan", "plans/1", "plan/3"] {
+        claims(t, telling(subject)).await;
+    }
+    claims(t, telling("plan/1").tenant("acme")).await;
+    for _ in 0..3 {
+        reset(t, "plan/2").await;
+    }
+    reset(t, "order/nobody").await;
+
+    let (all, pages) = listed(t, Some("default"), None, 100).await;
+    let mut sorted = subjects(&all);
+    sorted.sort_unstable();
+    assert_eq!(sorted, ["order/9", "order/nobody", "plan", "plan/1", "plan/2", "plan/3", "plans/1"]);
+    assert!(pages <= 4, "{pages} pages of two");
+    for claim in &all {
+        assert_eq!(
+            t.store.once("default", &claim.subject).await.unwrap().as_ref(),
+            Some(claim),
+            "the current generation"
+        );
+    }
+    for (prefix, expected) in [
+        ("plan/", vec!["plan/1", "plan/2", "plan/3"]),
+        ("plan", vec!["plan", "plan/1", "plan/2", "plan/3", "plans/1"]),
+        ("plan/3", vec!["plan/3"]),
+        ("PLAN", Vec::new()),
+        ("plan/%", Vec::new()),
+        ("zebra", Vec::new()),
+    ] {
+        let (found, _) = listed(t, Some("default"), Some(prefix), 100).await;
+        let mut found = subjects(&found);
+        found.sort_unstable();
+        assert_eq!(found, expected, "{prefix}");
+    }
+    let (found, _) = listed(t, None, Some("plan/1"), 100).await;
+    let whose: Vec<_> = found.iter().map(|claim| claim.tenant.as_str()).collect();
+    assert_eq!(whose, ["acme", "default"], "of every tenant, by tenant");
+    assert_eq!(listed(t, None, None, 100).await.0.len(), 8);
+    assert_eq!(subjects(&listed(t, Some("acme"), None, 100).await.0), ["plan/1"], "p21: and nobody else's");
+}
+
+pub async fn a_list_of_subjects_looks_at_no_more_than_it_may(t: &Trial) {
+    for number in 0..9 {
+        claims(t, telling(&format!("a/{number}"))).await;
+    }
+    claims(t, telling("b/1").tenant("acme")).await;
+    claims(t, telling("b/1").tenant("zeta")).await;
+    let (found, pages) = listed(t, None, Some("b/"), 3).await;
+    assert_eq!(subjects(&found), ["b/1", "b/1"]);
+    assert!((4..=5).contains(&pages), "eleven, three at a time: {pages}");
+    assert_eq!(listed(t, Some("default"), None, 3).await.0.len(), 9);
 }

@@ -19,10 +19,11 @@ use utoipa::ToSchema;
 
 pub use problem::{FieldProblem, Problem};
 
-/// A page of a list, newest first.
+/// A page of a list, newest first where nothing else is said.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Listing<T> {
-    /// The rows.
+    /// The rows. For one page so many are looked at and no more: where filters match few, it has fewer rows than its limit, or
+    /// none, although there is a next page.
     pub data: Vec<T>,
     /// What to give as `cursor` for the next page; null at the end.
     pub next_cursor: Option<String>,

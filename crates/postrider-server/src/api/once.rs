@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use postrider::EventId;
 use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
+use utoipa::{IntoParams, ToSchema};
 
 use super::schemas;
 
@@ -45,4 +45,22 @@ impl From<postrider::OnceClaim> for OnceClaim {
         });
         Self { tenant: claim.tenant, subject: claim.subject, generation: claim.generation, winner }
     }
+}
+
+/// Which subjects to list.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
+pub struct OnceQuery {
+    /// Those that begin with this, to the letter.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[param(example = "plan/", min_length = 1, max_length = 255)]
+    pub prefix: Option<String>,
+    /// How many.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[param(minimum = 1, maximum = 250, default = 50)]
+    pub limit: Option<u32>,
+    /// Where the page before ended: its `next_cursor`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cursor: Option<String>,
 }

@@ -10,7 +10,7 @@ use http::header;
 
 use crate::http::AppState;
 
-const STYLE: &str = include_str!("assets/style.css");
+const STYLE: &str = concat!(include_str!("assets/style.css"), "\n", include_str!("assets/narrow.css"));
 const SCRIPT: &str = include_str!("assets/script.js");
 const ICON: &str = include_str!("assets/icon.svg");
 

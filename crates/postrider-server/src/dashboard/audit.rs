@@ -6,7 +6,7 @@ use postrider::Scope;
 
 use super::keys::admins_only;
 use super::layout::Section;
-use super::query::Query;
+use super::query::{Query, link};
 use super::viewer::Look;
 use super::{parts, time};
 use crate::api::Problem;
@@ -53,7 +53,7 @@ fn table(look: &Look, rows: &[AuditEntry]) -> Markup {
                         tr {
                             td.when data-label="When" { (time::ago(row.at, look.now)) }
                             th scope="row" data-label="What" { (row.action) }
-                            td data-label="To which" { (subject(&row.subject)) }
+                            td data-label="To which" { (subject(row, look)) }
                             @if tenants { td data-label="Tenant" { (row.tenant.as_deref().unwrap_or("all")) } }
                             td data-label="Who" { (who(&row.operator)) }
                             td data-label="Why" { (row.reason.as_deref().unwrap_or_default()) }
@@ -77,7 +77,11 @@ fn who(operator: &str) -> Markup {
 }
 
 /// A link where there is something to see.
-fn subject(subject: &str) -> Markup {
+fn subject(row: &AuditEntry, look: &Look) -> Markup {
+    let subject = row.subject.as_str();
+    if row.action == "once.reset" && !look.viewer.sees_all() {
+        return html! { a href=(link("/once", [("subject", subject)])) { code.long { (subject) } } };
+    }
     let id = subject.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
     let path = match subject.split_once('_').map(|(prefix, _)| prefix).filter(|_| id) {
         Some("dlv") => "/deliveries",

@@ -42,17 +42,19 @@ pub(super) async fn list(look: Look, Query(fields): Query) -> Result<Response, P
     let body = html! {
         header.title { h1 { "Dead letters" } }
         p.intro { "No more attempts are made at these. A retry begins a new round of attempts; what was tried stays in the history." }
-        (deliveries::filters(&fields, "/dead", false))
+        (deliveries::filters(&fields, &deliveries::known_endpoints(&look).await, "/dead", false))
         @if let Some(problem) = &problem { (parts::complaint(problem)) }
         div #rows data-live[!paged] {
-            @if listing.data.is_empty() {
+            @if let (true, Some(next)) = (listing.data.is_empty(), &next) {
+                (parts::none_so_far("deliveries", next))
+            } @else if listing.data.is_empty() {
                 @if problem.is_none() { (nothing(narrowed || paged)) }
             } @else {
                 @if may { (actions(&look, &fields, narrowed)) } @else { (parts::only_looking(&look.viewer)) }
                 (deliveries::dead_table(&look, &listing.data, chooses_for))
             }
         }
-        (parts::pager(newest.as_deref(), next.as_deref()))
+        (parts::pager(newest.as_deref(), next.as_deref().filter(|_| !listing.data.is_empty())))
         (parts::curl(&look, &fields.link("/v1/deliveries", filters, &[("status", "dead")])))
     };
     Ok(look.page(Section::Dead, "Dead letters", &body))

@@ -10,7 +10,11 @@ use super::query::{Fields, Query};
 use super::viewer::Look;
 use super::{parts, time};
 use crate::api::deliveries::{Delivery, DeliveryQuery};
+use crate::api::endpoints::{Endpoint, EndpointQuery};
 use crate::api::{Listing, Problem};
+
+/// How many endpoints are suggested to narrow the list by.
+const MOST_SUGGESTED: u32 = 100;
 
 /// By what the list is narrowed.
 pub(super) const FILTERS: [&str; 6] = ["status", "endpoint_id", "event_id", "event_type", "since", "until"];
@@ -43,13 +47,14 @@ pub(super) async fn list(look: Look, Query(fields): Query) -> Result<Response, P
     let newest = paged.then(|| fields.link("/deliveries", &FILTERS, &[]));
     let body = html! {
         header.title { h1 { "Deliveries" } }
-        (filters(&fields, "/deliveries", true))
+        (filters(&fields, &known_endpoints(&look).await, "/deliveries", true))
         @if let Some(problem) = &problem { (parts::complaint(problem)) }
         div #rows data-live[!paged] {
             @if !listing.data.is_empty() { (table(&look, &listing.data)) }
+            @else if let Some(next) = &next { (parts::none_so_far("deliveries", next)) }
             @else if problem.is_none() { (nothing(&look, filtered || paged).await) }
         }
-        (parts::pager(newest.as_deref(), next.as_deref()))
+        (parts::pager(newest.as_deref(), next.as_deref().filter(|_| !listing.data.is_empty())))
         (parts::curl(&look, &fields.link("/v1/deliveries", &FILTERS, &[])))
     };
     Ok(look.page(Section::Deliveries, "Deliveries", &body))
@@ -63,22 +68,32 @@ async fn nothing(look: &Look, narrowed: bool) -> Markup {
         };
         return parts::empty("Nothing found", &body);
     }
-    let endpoints = look.service().endpoints(look.caller(), &crate::api::endpoints::EndpointQuery::default()).await;
-    welcome(look, endpoints.is_ok_and(|endpoints| endpoints.data.is_empty()))
+    welcome(look, "No deliveries yet", known_endpoints(look).await.is_empty())
+}
+
+/// Endpoints that can be chosen from; whoever has more types an id.
+pub(super) async fn known_endpoints(look: &Look) -> Vec<Endpoint> {
+    let newest = EndpointQuery { limit: Some(MOST_SUGGESTED), ..EndpointQuery::default() };
+    // A list without suggestions is still a list.
+    look.service().endpoints(look.caller(), &newest).await.map(|endpoints| endpoints.data).unwrap_or_default()
 }
 
 /// The filters of a list, as a form.
-pub(super) fn filters(fields: &Fields, path: &str, with_status: bool) -> Markup {
-    let input = |name: &str, label: &str, placeholder: &str| {
+pub(super) fn filters(fields: &Fields, endpoints: &[Endpoint], path: &str, with_status: bool) -> Markup {
+    let input = |name: &str, label: &str, placeholder: &str, list: Option<&str>| {
         html! {
             div.field {
                 label for=(name) { (label) }
-                input id=(name) name=(name) value=(fields.text(name)) placeholder=(placeholder) autocomplete="off"
+                input id=(name) name=(name) value=(fields.text(name)) placeholder=(placeholder) list=[list] autocomplete="off"
                     spellcheck="false";
             }
         }
     };
-    let detailed = ["endpoint_id", "event_id", "until"].iter().any(|name| !fields.text(name).is_empty());
+    let detailed = ["event_id", "until"].iter().any(|name| !fields.text(name).is_empty());
+    let details = html! {
+        (input("until", "Until", "1h", None))
+        (input("event_id", "Event", "evt_…", None))
+    };
     html! {
         form.filters action=(path) role="search" aria-label="Narrow the list" {
             @if with_status {
@@ -92,22 +107,13 @@ pub(super) fn filters(fields: &Fields, path: &str, with_status: bool) -> Markup 
                     }
                 }
             }
-            (input("event_type", "Event type", "invoice.paid"))
-            (input("since", "Since", "2h, or 2026-02-21"))
-            @if detailed {
-                (input("until", "Until", "1h"))
-                (input("endpoint_id", "Endpoint", "ep_…"))
-                (input("event_id", "Event", "evt_…"))
-            } @else {
-                details.more {
-                    summary { "More" }
-                    div {
-                        (input("until", "Until", "1h"))
-                        (input("endpoint_id", "Endpoint", "ep_…"))
-                        (input("event_id", "Event", "evt_…"))
-                    }
-                }
+            (input("event_type", "Event type", "invoice.paid", None))
+            (input("endpoint_id", "Endpoint", "ep_…", (!endpoints.is_empty()).then_some("endpoints")))
+            @if !endpoints.is_empty() {
+                datalist #endpoints { @for endpoint in endpoints { option value=(endpoint.id) { (endpoint.url) } } }
             }
+            (input("since", "Since", "2h, or 2026-02-21", None))
+            @if detailed { (details) } @else { details.more { summary { "More" } div { (details) } } }
             div.field.go { button type="submit" { "Show" } }
         }
     }
@@ -117,11 +123,11 @@ pub(super) fn filters(fields: &Fields, path: &str, with_status: bool) -> Markup 
 pub(super) fn table(look: &Look, rows: &[Delivery]) -> Markup {
     let cells = |row: &Delivery| {
         html! {
-            td data-label="Status" { (parts::status(row.status)) }
+            td.status data-label="Status" { (parts::status(row.status)) }
             (event_type_and_destination(row))
             td.count data-label="Attempts" { (row.attempt_count + row.earlier_attempts) }
-            td.when data-label="Created" { (time::ago(row.created_at, look.now)) }
-            td.when data-label="Next" { (next(look, row)) }
+            td.when.made data-label="Created" { (time::ago(row.created_at, look.now)) }
+            td.when.next data-label="Next" { (next(look, row)) }
         }
     };
     let columns = html! {
@@ -142,7 +148,7 @@ pub(super) fn dead_table(look: &Look, rows: &[Delivery], chooses_for: Option<&st
             (event_type_and_destination(row))
             td.payload.failure data-label="Last failure" { code { (row.error_detail.as_deref().unwrap_or("–")) } }
             td.count data-label="Attempts" { (row.attempt_count + row.earlier_attempts) }
-            td.when data-label="Died" { @if let Some(at) = row.last_attempted_at { (time::ago(at, look.now)) } @else { "–" } }
+            td.when.made data-label="Died" { @if let Some(at) = row.last_attempted_at { (time::ago(at, look.now)) } @else { "–" } }
         }
     };
     let columns = html! {
@@ -166,7 +172,7 @@ fn framed(
     let tenants = look.viewer.sees_all();
     html! {
         div.scroll {
-            table.rows {
+            table.rows.deliveries {
                 thead {
                     tr {
                         @if chooses_for.is_some() { th.choose scope="col" { span.visually-hidden { "Choose" } } }
@@ -196,7 +202,7 @@ fn framed(
 
 fn event_type_and_destination(row: &Delivery) -> Markup {
     html! {
-        td data-label="Event type" { (row.event_type) }
+        td.type data-label="Event type" { (row.event_type) }
         td.url data-label="Destination" title=(row.destination_url) { (destination(row)) }
     }
 }

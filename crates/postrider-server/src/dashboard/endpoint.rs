@@ -5,7 +5,7 @@ use http::StatusCode;
 use maud::{Markup, html};
 use postrider::{EndpointId, EndpointStatus, Scope};
 
-use super::endpoints::{Health, event_types};
+use super::endpoints::{Health, event_types, failing_since};
 use super::flash::Flash;
 use super::form::{Form, Writers};
 use super::layout::Section;
@@ -68,8 +68,8 @@ fn trouble(look: &Look, endpoint: &Endpoint) -> Markup {
                 }
                 @if let Some(reason) = &endpoint.status_reason { p.fineprint { (reason) } }
             }
-        } @else if let Some(since) = endpoint.failing_since {
-            div.notice.wait { p { "Every attempt has failed since " (time::ago(since, look.now)) "." } }
+        } @else if let Some(since) = failing_since(look, endpoint) {
+            div.notice.wait { p { "Every attempt fails. That began " (time::ago(since, look.now)) "." } }
         }
     }
 }

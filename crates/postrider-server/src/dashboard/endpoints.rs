@@ -3,6 +3,7 @@
 use axum::response::Response;
 use futures_util::{StreamExt as _, stream};
 use http::StatusCode;
+use jiff::{SignedDuration, Timestamp};
 use maud::{Markup, html};
 use postrider::{DeliveryStatus, EndpointId, Scope};
 
@@ -24,6 +25,14 @@ const AT_ONCE: usize = 4;
 
 /// By how many deliveries health is told.
 const HEALTH: u32 = 24;
+
+/// For how long an endpoint has only failed before that is told: for a moment it happens to everybody.
+const WORTH_TELLING: SignedDuration = SignedDuration::from_mins(1);
+
+/// Since when every attempt of an endpoint has failed, if that is worth telling.
+pub(super) fn failing_since(look: &Look, endpoint: &Endpoint) -> Option<Timestamp> {
+    endpoint.failing_since.filter(|since| look.now.duration_since(*since) >= WORTH_TELLING)
+}
 
 /// How the latest deliveries of an endpoint went, oldest first.
 pub(super) struct Health(Vec<DeliveryStatus>);
@@ -135,7 +144,7 @@ fn table(look: &Look, rows: &[Endpoint], healths: &[Health]) -> Markup {
                             @if tenants { td data-label="Tenant" { (row.tenant) } }
                             td data-label="Status" {
                                 (parts::endpoint_status(row.status))
-                                @if let Some(since) = row.failing_since { p.fineprint { "failing since " (time::ago(since, look.now)) } }
+                                @if let Some(since) = failing_since(look, row) { p.fineprint { "fails; began " (time::ago(since, look.now)) } }
                             }
                             td data-label="Event types" { (event_types(&row.event_types)) }
                             td data-label="Latest" { (health.show()) }

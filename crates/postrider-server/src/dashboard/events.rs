@@ -6,9 +6,11 @@ use maud::{Markup, html};
 use postrider::{EventId, Scope};
 use serde_json::value::RawValue;
 
+use super::deliveries::known_endpoints;
 use super::flash::Flash;
 use super::form::{Form, Writers};
 use super::layout::Section;
+use super::overview::welcome;
 use super::query::{Fields, Query, link};
 use super::viewer::Look;
 use super::{json_view, parts, time};
@@ -60,20 +62,21 @@ pub(super) async fn list(look: Look, Query(fields): Query) -> Result<Response, P
         @if let Some(problem) = &problem { (parts::complaint(problem)) }
         div #rows data-live[!paged] {
             @if !listing.data.is_empty() { (table(&look, &listing.data)) }
-            @else if problem.is_none() { (nothing(&look, narrowed)) }
+            @else if let Some(next) = &next { (parts::none_so_far("events", next)) }
+            @else if problem.is_none() { (nothing(&look, narrowed).await) }
         }
-        (parts::pager(newest.as_deref(), next.as_deref()))
+        (parts::pager(newest.as_deref(), next.as_deref().filter(|_| !listing.data.is_empty())))
         (parts::curl(&look, &fields.link("/v1/events", &FILTERS, &[])))
     };
     Ok(look.page(Section::Events, "Events", &body))
 }
 
-fn nothing(look: &Look, narrowed: bool) -> Markup {
+async fn nothing(look: &Look, narrowed: bool) -> Markup {
     if narrowed {
         let body = html! { p.actions { a.button href="/events" { "Show all" } } };
         return parts::empty("No event is like that", &body);
     }
-    super::overview::welcome(look, false)
+    welcome(look, "No events yet", known_endpoints(look).await.is_empty())
 }
 
 fn table(look: &Look, rows: &[Event]) -> Markup {

@@ -47,7 +47,12 @@ async fn page(
         (new_key(look, fields, problem.is_some()))
         @if listing.data.is_empty() {
             (parts::empty("No keys of this tenant", &html! { p { "Keys for all tenants are listed when all are looked at: choose tenant " code { "*" } "." } }))
-        } @else { (table(look, &listing.data)) }
+        } @else {
+            (table(look, &listing.data))
+            @if look.caller().any_tenant && !look.viewer.sees_all() {
+                p.fineprint { "These are the keys of tenant " b { (look.viewer.tenant()) } ". Those for all tenants are listed when all are looked at: choose tenant " code { "*" } "." }
+            }
+        }
         (parts::pager(paged.then_some("/keys"), next.as_deref()))
         (parts::curl(look, "/v1/keys"))
     };

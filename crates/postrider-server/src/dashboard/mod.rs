@@ -49,6 +49,8 @@ use crate::server::ServerConfig;
 use pulse::Pulses;
 use throttle::Throttle;
 
+pub(crate) use shell::{nowhere, tell_people};
+
 /// What the dashboard of one server remembers. None of it must be shared between servers: whoever signed in at one of several
 /// is known to all that have the same keys.
 #[derive(Debug)]

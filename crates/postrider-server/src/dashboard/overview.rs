@@ -1,10 +1,10 @@
 //! How everything stands: figures with plots, what needs somebody, and the latest deliveries.
 
 use axum::response::Response;
-use jiff::SignedDuration;
 use maud::{Markup, html};
 use postrider::EndpointStatus;
 
+use super::endpoints::failing_since;
 use super::history::{History, Latency};
 use super::layout::Section;
 use super::plot::{self, Series};
@@ -21,9 +21,6 @@ const LATEST: u32 = 10;
 
 /// How many endpoints are looked through for some that need somebody.
 const ENDPOINTS: u32 = 100;
-
-/// For how long an endpoint has failed that needs somebody.
-const WORTH_TELLING: SignedDuration = SignedDuration::from_mins(1);
 
 /// How many of those are named.
 const MOST_NAMED: usize = 5;
@@ -46,18 +43,23 @@ pub(super) async fn show(look: Look) -> Result<Response, Problem> {
         service.endpoints(caller, &endpoints),
     );
     let (overview, latest, endpoints) = (overview?, latest?, endpoints?);
-    let body = html! {
-        header.title { h1 { "Overview" } (as_of(&look, &overview)) }
+    let figures = html! {
         div #figures data-live {
             (totals(&overview))
             (plots(&overview, &history))
             (attention(&look, &overview, &endpoints.data))
         }
-        section aria-labelledby="latest" {
-            div.heading { h2 #latest { "Latest deliveries" } a href="/deliveries" { "All deliveries" } }
-            div #latest-rows data-live {
-                @if latest.data.is_empty() { (welcome(&look, endpoints.data.is_empty())) }
-                @else { (deliveries::table(&look, &latest.data)) }
+    };
+    let is_new = latest.data.is_empty();
+    let body = html! {
+        header.title { h1 { "Overview" } (as_of(&look, &overview)) }
+        // Whoever has just begun is told first how to go on.
+        @if is_new { div #latest-rows data-live { (welcome(&look, "No deliveries yet", endpoints.data.is_empty())) } }
+        (figures)
+        @if !is_new {
+            section aria-labelledby="latest" {
+                div.heading { h2 #latest { "Latest deliveries" } a href="/deliveries" { "All deliveries" } }
+                div #latest-rows data-live { (deliveries::table(&look, &latest.data)) }
             }
         }
         (parts::curl(&look, "/v1/overview"))
@@ -207,7 +209,7 @@ fn plots(overview: &Overview, history: &History) -> Markup {
 fn attention(look: &Look, overview: &Overview, endpoints: &[Endpoint]) -> Markup {
     let troubled: Vec<&Endpoint> = endpoints
         .iter()
-        .filter(|it| it.status != EndpointStatus::Active || is_failing(look, it) || it.trouble.is_some())
+        .filter(|it| it.status != EndpointStatus::Active || failing_since(look, it).is_some() || it.trouble.is_some())
         .collect();
     if overview.dead == 0 && troubled.is_empty() {
         return html! {};
@@ -229,8 +231,8 @@ fn attention(look: &Look, overview: &Overview, endpoints: &[Endpoint]) -> Markup
                         @else if endpoint.status != EndpointStatus::Active {
                             "is " (endpoint.status.as_str())
                             @if let Some(reason) = &endpoint.status_reason { ": " (reason) } "."
-                        } @else if let Some(since) = endpoint.failing_since {
-                            "has only failed since " (time::ago(since, look.now)) "."
+                        } @else if let Some(since) = failing_since(look, endpoint) {
+                            "fails again and again; that began " (time::ago(since, look.now)) "."
                         }
                     }
                 }
@@ -242,13 +244,8 @@ fn attention(look: &Look, overview: &Overview, endpoints: &[Endpoint]) -> Markup
     }
 }
 
-/// Not only for a moment, as happens to everybody.
-fn is_failing(look: &Look, endpoint: &Endpoint) -> bool {
-    endpoint.failing_since.is_some_and(|since| look.now.duration_since(since) >= WORTH_TELLING)
-}
-
 /// For whoever has just begun.
-pub(super) fn welcome(look: &Look, without_endpoints: bool) -> Markup {
+pub(super) fn welcome(look: &Look, title: &str, without_endpoints: bool) -> Markup {
     let first = if without_endpoints {
         html! {
             p { "Nothing was sent yet. First say where events should go:" }
@@ -267,7 +264,7 @@ pub(super) fn welcome(look: &Look, without_endpoints: bool) -> Markup {
         "curl{key} -H 'Content-Type: application/json' '{}/v1/events' -d '{{\"type\":\"invoice.paid\",\"payload\":{{\"amount\":42}}}}'",
         look.base
     );
-    parts::empty("No deliveries yet", &html! { (first) p { "The same from a program:" } (parts::command(&send)) })
+    parts::empty(title, &html! { (first) p { "The same from a program:" } (parts::command(&send)) })
 }
 
 /// What one of the lines of a plot is, with a piece of it.
@@ -279,8 +276,9 @@ fn percent(part: u64, whole: u64) -> Option<u64> {
     (part * 100).checked_div(whole)
 }
 
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a count that was a whole number")]
 fn whole(value: f64) -> String {
-    format!("{value:.0}")
+    number(value as u64)
 }
 
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "milliseconds that were a whole number")]

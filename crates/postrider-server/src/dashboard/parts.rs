@@ -3,9 +3,10 @@
 use std::fmt::Display;
 
 use maud::{Markup, html};
-use postrider::{DeliveryStatus, EndpointStatus, Scope};
+use postrider::{DeliveryStatus, EndpointStatus, PageRequest, Scope};
 
 use super::shell::sentence;
+use super::time::number;
 use super::viewer::{Look, Viewer};
 use crate::api::Problem;
 use crate::service::Tenancy;
@@ -146,14 +147,29 @@ pub(super) fn empty(title: &str, body: &Markup) -> Markup {
 
 /// The way to the next page of a list, and back to its beginning.
 pub(super) fn pager(first: Option<&str>, next: Option<&str>) -> Markup {
+    named_pager((first, "Newest"), (next, "Older"))
+}
+
+/// The same, of a list that is not in the order of time.
+pub(super) fn named_pager(first: (Option<&str>, &str), next: (Option<&str>, &str)) -> Markup {
     html! {
-        @if first.is_some() || next.is_some() {
+        @if first.0.is_some() || next.0.is_some() {
             nav.pager aria-label="Pages" {
-                @if let Some(first) = first { a.button href=(first) { "Newest" } }
-                @if let Some(next) = next { a.button href=(next) rel="next" { "Older" } }
+                @if let (Some(path), name) = first { a.button href=(path) { (name) } }
+                @if let (Some(path), name) = next { a.button href=(path) rel="next" { (name) } }
             }
         }
     }
+}
+
+/// Where none matches of all that are looked at for one page, and there are more.
+pub(super) fn none_so_far(what: &str, next: &str) -> Markup {
+    let looked_at = number(PageRequest::LOOKED_AT.into());
+    let body = html! {
+        p { "None of the " (looked_at) " " (what) " that were looked at is like that. The others were not looked at yet." }
+        p.actions { a.button.primary href=(next) rel="next" { "Look further" } }
+    };
+    empty("Nothing found so far", &body)
 }
 
 /// One row of facts.
@@ -161,12 +177,26 @@ pub(super) fn fact(name: &str, value: &Markup) -> Markup {
     html! { div { dt { (name) } dd { (value) } } }
 }
 
+/// A remark in which names stand between backticks, as the API and the log write them, as a sentence with code in it.
+pub(super) fn remark(text: &str) -> Markup {
+    let text = sentence(text);
+    // One that is not closed is only a character.
+    if text.matches('`').count() % 2 == 1 {
+        return html! { (text) };
+    }
+    html! {
+        @for (at, part) in text.split('`').enumerate() {
+            @if at % 2 == 1 { code { (part) } } @else { (part) }
+        }
+    }
+}
+
 /// What is wrong with a form, above it.
 pub(super) fn complaint(problem: &Problem) -> Markup {
     html! {
         div.notice.bad role="alert" {
-            p { (sentence(&problem.detail)) }
-            @if let Some(hint) = &problem.hint { p.fineprint { (sentence(hint)) } }
+            p { (remark(&problem.detail)) }
+            @if let Some(hint) = &problem.hint { p.fineprint { (remark(hint)) } }
         }
     }
 }

@@ -34,7 +34,8 @@ pub(super) fn lines(series: &[Series], top: f64, says: &str) -> Markup {
             line.grid x1="0" x2=(STEPS - 1) y1=(MARGIN) y2=(MARGIN) {}
             line.grid x1="0" x2=(STEPS - 1) y1=(HEIGHT / 2.0 + MARGIN / 2.0) y2=(HEIGHT / 2.0 + MARGIN / 2.0) {}
             line.base x1="0" x2=(STEPS - 1) y1=(HEIGHT) y2=(HEIGHT) {}
-            @for one in series {
+            // Where nothing ever happened, a line would only lie on the base.
+            @for one in series.iter().filter(|one| one.filled || one.values.iter().flatten().any(|value| *value > 0.0)) {
                 @for run in runs(&one.values) {
                     @if one.filled { path class={ "area " (one.class) } d=(area(&run, top)) {} }
                     path class={ "line " (one.class) } d=(path(&run, top)) {}
@@ -95,5 +96,7 @@ mod tests {
         assert_eq!(highest(&series), Some(9.0));
         assert_eq!(highest(&[]), None);
         assert!(lines(&series, 0.0, "nothing").0.contains("M0 2.0L1 48.0"));
+        let never = [Series { class: "bad", values: vec![Some(0.0), None], filled: false }];
+        assert!(!lines(&never, 1.0, "nothing").0.contains("<path"));
     }
 }

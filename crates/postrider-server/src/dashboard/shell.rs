@@ -2,18 +2,20 @@
 
 use std::sync::Arc;
 
-use axum::extract::Request;
+use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Redirect, Response};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use jiff::Timestamp;
 use maud::{Markup, html};
 
+use super::cookies::Cookies;
 use super::layout::{self, Frame};
+use super::parts;
 use super::query::link;
-use super::viewer::{SIGNED_OUT, Slot, Viewer};
+use super::viewer::{SIGNED_OUT, Slot, Viewer, is_https};
 use crate::api::Problem;
-use crate::http::{Routine, Teller};
+use crate::http::{AppState, Routine, Teller, is_for_people, unknown_route};
 
 /// Nothing from elsewhere, and neither scripts nor styles within a page: what a receiver answered can be shown, and does nothing.
 const PAGE_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; \
@@ -81,11 +83,29 @@ fn to_the_door(asked: &Asked) -> Response {
     Redirect::to(&link("/sign-in", [("next", next)])).into_response()
 }
 
+/// Where there is nothing: a page for whoever looks with a browser, with the way to everywhere if they are signed in.
+pub(crate) async fn nowhere(State(state): State<AppState>, request: Request) -> Response {
+    let (headers, for_people) = (request.headers().clone(), is_for_people(request.headers(), request.uri()));
+    let mut response = unknown_route(request).await.into_response();
+    if for_people {
+        let cookies = Cookies { secure: is_https(&headers, &state) };
+        let viewer = Viewer::recognise(&headers, &state, cookies).await.ok();
+        response.extensions_mut().insert(Teller(Arc::new(move |problem| trouble(problem, viewer.as_ref()))));
+    }
+    response
+}
+
+/// A problem of which nothing else is known than itself, as a page.
+pub(crate) fn tell_people(problem: &Problem) -> Response {
+    trouble(problem, None)
+}
+
 fn trouble(problem: &Problem, viewer: Option<&Viewer>) -> Response {
     let status = StatusCode::from_u16(problem.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let title = match problem.status {
         403 => "Not allowed",
         404 => "Not found",
+        405 => "Not like this",
         409 => "Not now",
         400..500 => "That did not work",
         503 => "Try again in a moment",
@@ -94,14 +114,19 @@ fn trouble(problem: &Problem, viewer: Option<&Viewer>) -> Response {
     // The API names a header, which people in front of a page do not send.
     let hint = match problem.code.as_str() {
         "tenant_ambiguous" => Some("choose one tenant at the top of the page"),
+        "route_unknown" => Some("the address may have been cut off or mistyped"),
+        "method_not_allowed" => Some("this is where a form is sent to: go back to the page with the form"),
         _ => problem.hint.as_deref(),
     };
     let body = html! {
         div.trouble {
             h1 { (title) }
-            p.lead { (sentence(&problem.detail)) }
-            @if let Some(hint) = hint { p { (sentence(hint)) } }
-            p.actions { a.button href="/" { "To the overview" } }
+            p.lead { (parts::remark(&problem.detail)) }
+            @if let Some(hint) = hint { p { (parts::remark(hint)) } }
+            p.actions {
+                a.button.primary href="/" { "To the overview" }
+                a.button href="/docs" { "API reference" }
+            }
             p.fineprint {
                 "Code " code { (problem.code) }
                 @if let Some(id) = &problem.request_id { ", request " code { (id) } ", under which the server’s log tells more" }

@@ -10,7 +10,7 @@ use axum::extract::{MatchedPath, Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use futures_util::FutureExt as _;
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Version, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, Version, header};
 use postrider::KeyId;
 use uuid::Uuid;
 
@@ -62,9 +62,25 @@ impl fmt::Debug for Teller {
     }
 }
 
-pub(super) async fn edge(State(state): State<AppState>, mut request: Request, next: Next) -> Response {
+/// Makes a page of a problem.
+pub(super) type TellPeople = fn(&Problem) -> Response;
+
+/// Whether an answer is read by somebody in front of a browser: who asks for a page, and for nothing of the API.
+pub(crate) fn is_for_people(headers: &HeaderMap, uri: &Uri) -> bool {
+    let accepted = headers.get_all(header::ACCEPT).iter().filter_map(|accept| accept.to_str().ok());
+    let html = { accepted }.any(|accept| accept.split(',').any(|range| range.trim_start().starts_with("text/html")));
+    let path = uri.path();
+    html && path != "/v1" && !path.starts_with("/v1/") && !operations::ROUTES.contains(&path)
+}
+
+pub(super) async fn edge(
+    State((state, tell_people)): State<(AppState, Option<TellPeople>)>,
+    mut request: Request,
+    next: Next,
+) -> Response {
     let began = Instant::now();
     let id = request_id(request.headers());
+    let tell_people = tell_people.filter(|_| is_for_people(request.headers(), request.uri()));
     let (method, version) = (request.method().clone(), request.version());
     let route = request.extensions().get::<MatchedPath>().map(|path| path.as_str().to_owned());
     let notes = Notes::default();
@@ -82,8 +98,17 @@ pub(super) async fn edge(State(state): State<AppState>, mut request: Request, ne
         }
         code = Some(problem.code.clone());
         let (mut parts, _) = response.into_parts();
-        response = if let Some(Teller(tell)) = parts.extensions.remove() {
-            tell(&problem)
+        let told = match (parts.extensions.remove(), tell_people) {
+            (Some(Teller(tell)), _) => Some(tell(&problem)),
+            (None, Some(tell)) => Some(tell(&problem)),
+            (None, None) => None,
+        };
+        response = if let Some(mut told) = told {
+            // What is possible is said to whoever asks for what is not, whatever the answer looks like.
+            if let Some(allow) = parts.headers.remove(header::ALLOW) {
+                told.headers_mut().insert(header::ALLOW, allow);
+            }
+            told
         } else {
             parts.headers.remove(header::CONTENT_LENGTH);
             let body = serde_json::to_vec(&problem).expect("a problem is plain data");

@@ -31,8 +31,9 @@ use crate::service::Service;
 // What the dashboard has in common with the API.
 pub(crate) use auth::caller_with;
 pub(crate) use body::read as read_body;
-pub(crate) use edge::{Notes, Peer, Routine, Teller};
+pub(crate) use edge::{Notes, Peer, Routine, Teller, is_for_people};
 pub(crate) use extract::Id;
+pub(crate) use respond::unknown_route;
 pub(crate) use routes::{StreamPlace, Streams};
 
 /// What every route has at hand.
@@ -93,20 +94,21 @@ impl AppState {
 /// The whole API, and the dashboard.
 pub(crate) fn api(state: AppState) -> Router {
     let pages = pages::routes().merge(dashboard::routes());
-    finish(documented().split_for_parts().0.merge(pages), state)
+    let router = documented().split_for_parts().0.merge(pages).fallback(dashboard::nowhere);
+    finish(router, state, Some(dashboard::tell_people))
 }
 
 /// What orchestrators and Prometheus ask for, and nothing else.
 pub(crate) fn operations_only(state: AppState) -> Router {
-    finish(operations::routes().split_for_parts().0, state)
+    finish(operations::routes().split_for_parts().0.fallback(respond::unknown_route), state, None)
 }
 
-fn finish(router: Router<AppState>, state: AppState) -> Router {
+/// With `tell_people`, whoever looks with a browser at what is not of the API is told of problems in a page.
+fn finish(router: Router<AppState>, state: AppState, tell_people: Option<edge::TellPeople>) -> Router {
     router
-        .fallback(respond::unknown_route)
         .method_not_allowed_fallback(respond::method_not_allowed)
         .layer(from_fn_with_state(state.clone(), limits::limit))
-        .layer(from_fn_with_state(state.clone(), edge::edge))
+        .layer(from_fn_with_state((state.clone(), tell_people), edge::edge))
         .with_state(state)
 }
 
@@ -140,7 +142,7 @@ mod tests {
         let service = Service::new(Arc::new(store), ServiceSettings::default());
         let state = AppState::new(service, ServerConfig::default(), None, watch::channel(false).1);
         let boom = async || -> &'static str { panic!("a canary in the panic") };
-        let mut router = finish(Router::new().route("/boom", get(boom)), state);
+        let mut router = finish(Router::new().route("/boom", get(boom)), state, None);
         let response = router.call(Request::get("/boom").body(Body::empty()).unwrap()).await.unwrap();
         assert_eq!(response.status(), 500);
         assert_eq!(response.headers()["content-type"], "application/problem+json");

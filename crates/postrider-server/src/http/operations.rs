@@ -1,17 +1,18 @@
-//! What orchestrators and Prometheus ask for. None of it needs a key, and none of it tells anything about a tenant.
+//! What orchestrators and Prometheus ask for. None of it needs a key, and without one none of it tells anything about a tenant.
 
 use std::time::Duration;
 
 use axum::extract::State;
 use axum::response::IntoResponse;
-use http::header;
+use http::{HeaderMap, header};
 use tokio::time::timeout;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::AppState;
+use super::{AppState, auth};
 use crate::api::Problem;
 use crate::metrics::{CONTENT_TYPE, Scrape};
+use crate::service::Tenancy;
 
 /// How long the database may take to say that it is there.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -52,18 +53,34 @@ async fn readyz(State(state): State<AppState>) -> Result<&'static str, Problem> 
 
 /// Figures in Prometheus' text format.
 ///
-/// About everything that this process does, and how many deliveries are where. Of all tenants together.
+/// About everything that this process does, and how many deliveries are where. Of all tenants together. With an API key there is also
+/// what became of the attempts at each endpoint that the key is for.
 #[utoipa::path(get, path = "/metrics", tag = "operations", responses((status = 200, body = String, content_type = "text/plain")))]
-async fn metrics(State(state): State<AppState>) -> impl IntoResponse {
+async fn metrics(State(state): State<AppState>, headers: HeaderMap) -> impl IntoResponse {
     let service = state.service();
+    let whose = timeout(SCRAPE_PATIENCE, whose(&headers, &state));
     let counting = timeout(SCRAPE_PATIENCE, service.overview_of(None));
-    let (overview, health) = tokio::join!(counting, timeout(SCRAPE_PATIENCE, service.store().health()));
+    // What is not counted in time is counted at the next scrape.
+    let catching_up = timeout(SCRAPE_PATIENCE, service.metrics().endpoints.catch_up(&**service.store()));
+    let (overview, health, _, whose) =
+        tokio::join!(counting, timeout(SCRAPE_PATIENCE, service.store().health()), catching_up, whose);
     let health = health.ok().and_then(Result::ok);
     let scrape = Scrape {
         overview: overview.ok().and_then(Result::ok),
         store_up: health.is_some(),
         connections: health.and_then(|health| health.connections),
         dispatcher: state.0.monitor.as_ref().map(|monitor| (monitor.totals(), monitor.in_flight())),
+        endpoints: whose.ok().flatten().map(|whose| service.metrics().endpoints.seen_by(&whose)).unwrap_or_default(),
     };
     ([(header::CONTENT_TYPE, CONTENT_TYPE)], service.metrics().text(scrape))
+}
+
+/// Whose endpoints are told of: those of the key, all where no keys are needed, and nobody's without one. A key that is none is no
+/// reason to tell nothing else.
+async fn whose(headers: &HeaderMap, state: &AppState) -> Option<Tenancy> {
+    if state.config().dev {
+        return Some(Tenancy::All);
+    }
+    let key = auth::recognised(headers, state).await.ok()?;
+    Some(key.tenant.map_or(Tenancy::All, Tenancy::One))
 }

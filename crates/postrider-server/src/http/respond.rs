@@ -30,7 +30,7 @@ impl IntoResponse for Problem {
     }
 }
 
-pub(super) async fn unknown_route(request: Request) -> Problem {
+pub(crate) async fn unknown_route(request: Request) -> Problem {
     let path: String = request.uri().path().chars().take(64).collect();
     Problem::new(404, "route_unknown", format!("there is nothing at `{path}`")).hint("see /docs for what there is")
 }

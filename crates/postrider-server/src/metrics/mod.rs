@@ -1,5 +1,7 @@
-//! Figures for Prometheus. There are no tenants, URLs or ids in them, so that everybody may see them.
+//! Figures for Prometheus. There are no tenants, URLs or ids in them, so that everybody may see them; but for those of endpoints, which
+//! only who shows a key gets.
 
+mod endpoints;
 mod scrape;
 mod text;
 
@@ -14,6 +16,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 
+pub(crate) use endpoints::EndpointCounts;
 pub(crate) use scrape::Scrape;
 pub(crate) use text::CONTENT_TYPE;
 
@@ -25,6 +28,7 @@ pub(crate) struct Metrics {
     pub(crate) queue_depth: Gauge,
     pub(crate) queue_refused: Counter,
     pub(crate) queue_batch: Histogram,
+    pub(crate) endpoints: EndpointCounts,
     requests: Family<RequestLabels, Counter>,
     request_duration: Family<RouteLabels, Histogram>,
     registry: Registry,
@@ -53,6 +57,7 @@ impl Default for Metrics {
             queue_depth: Gauge::default(),
             queue_refused: Counter::default(),
             queue_batch: Histogram::new([1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0]),
+            endpoints: EndpointCounts::default(),
             requests: Family::default(),
             request_duration: Family::new_with_constructor(request_histogram),
             registry: Registry::with_prefix(PREFIX),

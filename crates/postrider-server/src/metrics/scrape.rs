@@ -21,6 +21,8 @@ pub(crate) struct Scrape {
     pub(crate) store_up: bool,
     /// What the dispatcher in this process has done, and how many leases it holds.
     pub(crate) dispatcher: Option<(Totals, usize)>,
+    /// Endpoints, results, and how often.
+    pub(crate) endpoints: Vec<(String, &'static str, u64)>,
 }
 
 impl Collector for Scrape {
@@ -44,7 +46,7 @@ impl Collector for Scrape {
         if let Some((totals, in_flight)) = &self.dispatcher {
             encode_dispatcher(&mut to, totals, *in_flight)?;
         }
-        Ok(())
+        to.endpoints(&self.endpoints)
     }
 }
 
@@ -133,6 +135,16 @@ impl To<'_, '_> {
         let mut metric = self.0.encode_descriptor(name, help, None, MetricType::Counter)?;
         for (value, number) in values {
             metric.encode_family(&[(label, value)])?.encode_counter::<NoLabelSet, _, u64>(&number, None)?;
+        }
+        Ok(())
+    }
+
+    fn endpoints(&mut self, counts: &[(String, &'static str, u64)]) -> Result<(), Error> {
+        let help = "Attempts of all dispatchers by endpoint and result; dead is a dead letter";
+        let mut metric = self.0.encode_descriptor("endpoint_attempts", help, None, MetricType::Counter)?;
+        for (endpoint, result, number) in counts {
+            let labels = [("endpoint", endpoint.as_str()), ("result", *result)];
+            metric.encode_family(&labels)?.encode_counter::<NoLabelSet, _, u64>(number, None)?;
         }
         Ok(())
     }

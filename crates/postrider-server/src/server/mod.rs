@@ -73,6 +73,9 @@ impl Server {
             let message = format!("dev mode needs no keys, so it must listen on a loopback address, not on {address}");
             return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
         }
+        // From now on it is counted what becomes of attempts; if the database is away, from the first scrape on.
+        let service = self.service.clone();
+        tokio::spawn(async move { service.metrics().endpoints.catch_up(&**service.store()).await });
         let (drain, draining) = watch::channel(false);
         let (close, closing) = watch::channel(false);
         let state = AppState::new(self.service.clone(), self.config.clone(), self.monitor, draining.clone());

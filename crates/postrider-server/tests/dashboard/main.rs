@@ -14,5 +14,5 @@ mod pages;
 mod stage;
 mod tenants;
 
-/// What is on a page is decided above the store.
+/// The same tests run on Postgres, in `dashboard_on_postgres`.
 const ON_POSTGRES: bool = false;

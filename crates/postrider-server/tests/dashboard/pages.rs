@@ -5,7 +5,7 @@ use postrider_conformance::receiver::{Answer, Receiver};
 use serde_json::json;
 
 use crate::browser::{Browser, Page};
-use crate::stage::{Stage, text};
+use crate::stage::{Ask, Stage, text};
 
 const SCRIPT: &str = "<script>alert('canary')</script><img src=x onerror=alert(1)>\"'`";
 
@@ -75,6 +75,8 @@ async fn every_page_is_there_and_keeps_to_itself() {
                 "/deliveries?since=nonsense".to_owned(),
                 "/once?subject=plan/123".to_owned(),
                 "/once?subject=plan/124".to_owned(),
+                "/once?prefix=plan/".to_owned(),
+                "/once?prefix=zebra".to_owned(),
                 "/dead?event_type=a.b".to_owned(),
                 "/endpoints?status=active".to_owned(),
                 "/events?type=a.b".to_owned(),
@@ -107,15 +109,22 @@ async fn lists_go_on_where_they_ended_and_anything_is_found_by_its_id() {
     let endpoint = stage.endpoint(json!({"url": "https://hooks.example.com/"})).await;
     let events: Vec<_> = (0..120).map(|n| json!({"type": "a.b", "payload": {"n": n}})).collect();
     let sent = stage.expect(202, "POST", "/v1/events/batch", Some(json!(events))).await;
+    let claims: Vec<_> =
+        (0..120).map(|n| json!({"type": "x", "payload": {}, "once": {"subject": format!("plan/{n}")}})).collect();
+    stage.expect(202, "POST", "/v1/events/batch", Some(json!(claims))).await;
     let mut browser = Browser::signed_in(&stage, Some("default"), Scope::Read).await;
-    for (list, prefix, count) in [("/deliveries", "dlv_", 120), ("/events", "evt_", 120)] {
+    for (list, row, count) in [
+        ("/deliveries?event_type=a.b", "<tr id=\"dlv_", 120),
+        ("/events?type=a.b", "<tr id=\"evt_", 120),
+        ("/once", "href=\"/once?subject=", 120),
+        ("/once?prefix=plan/1", "href=\"/once?subject=", 31),
+    ] {
         let mut seen = std::collections::BTreeSet::new();
         let mut next = Some(list.to_owned());
         for _ in 0..10 {
             let Some(path) = next else { break };
             let page = browser.get(&path).await;
-            let row = format!("<tr id=\"{prefix}");
-            let rows = page.text.split(&row).skip(1);
+            let rows = page.text.split(row).skip(1);
             seen.extend(rows.map(|row| row.split('"').next().unwrap().to_owned()));
             let older = page.text.split("\" rel=\"next\"").next().filter(|before| before.len() < page.text.len());
             next = older.map(|before| before.rsplit("href=\"").next().unwrap().replace("&amp;", "&"));
@@ -127,6 +136,67 @@ async fn lists_go_on_where_they_ended_and_anything_is_found_by_its_id() {
         [(delivery, "/deliveries"), (text(&sent["data"][7]["id"]), "/events"), (text(&endpoint["id"]), "/endpoints")]
     {
         assert_eq!(browser.get(&format!("/find?id=+{id}+")).await.location(), format!("{path}/{id}"));
+    }
+}
+
+/// More than are looked at for one page, none of them like what is asked for.
+#[tokio::test]
+async fn a_list_that_finds_nothing_among_many_says_so_and_goes_on() {
+    let stage = Stage::quiet().await;
+    stage.endpoint(json!({"url": "https://hooks.example.com/"})).await;
+    let events: Vec<_> = (0..1_000).map(|_| json!({"type": "a.b", "payload": {}})).collect();
+    for _ in 0..21 {
+        stage.expect(202, "POST", "/v1/events/batch", Some(json!(events))).await;
+    }
+    let mut browser = Browser::signed_in(&stage, Some("default"), Scope::Read).await;
+    for (list, what) in [("/deliveries?status=delivered", "deliveries"), ("/events?type=no.such", "events")] {
+        let page = browser.get(list).await.text;
+        let says = format!("None of the 20,000 {what} that were looked at is like that.");
+        assert!(page.contains(&says) && page.contains("Look further"), "{list}: {page}");
+        let next =
+            page.split("\" rel=\"next\"").next().unwrap().rsplit("href=\"").next().unwrap().replace("&amp;", "&");
+        let page = browser.get(&next).await.text;
+        assert!(!page.contains("Look further") && page.contains("Show all"), "{next}: {page}");
+    }
+    let found = stage.expect(200, "GET", "/v1/deliveries?event_type=no.such", None).await;
+    assert!(found["data"].as_array().unwrap().is_empty() && found["next_cursor"].is_string(), "{found}");
+}
+
+#[tokio::test]
+async fn whoever_looks_with_a_browser_is_told_in_a_page_that_nothing_is_there() {
+    let stage = Stage::quiet().await;
+    let html = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8";
+    let mut stranger = Browser::new(&stage);
+    let mut known = Browser::signed_in_with(&stage, &stage.admin).await;
+    for (browser, is_known) in [(&mut stranger, false), (&mut known, true)] {
+        let page = browser.send(Ask::new("GET", "/no/such?page=%3Cscript%3E").header("accept", html)).await;
+        assert_eq!(page.status, 404);
+        assert_eq!(
+            (&page.headers["content-type"], page.code()),
+            (&"text/html; charset=utf-8".parse().unwrap(), "route_unknown")
+        );
+        keeps_to_itself("/no/such", &page);
+        assert!(
+            page.text.contains("There is nothing at <code>/no/such</code>.") && page.text.contains("To the overview")
+        );
+        assert_eq!(page.text.contains("<nav aria-label=\"Main\">"), is_known, "the way to everywhere else");
+    }
+    // Where a form is sent to there is nothing to be seen.
+    let page = known.send(Ask::new("GET", "/dead/retry").header("accept", html)).await;
+    assert_eq!(
+        (page.status, page.code(), &page.headers["allow"]),
+        (405, "method_not_allowed", &"POST".parse().unwrap())
+    );
+    keeps_to_itself("/dead/retry", &page);
+    let long = format!("/deliveries?event_type={}", "x".repeat(9_000));
+    let page = known.send(Ask::new("GET", &long).header("accept", html)).await;
+    assert_eq!((page.status, page.code()), (414, "uri_too_long"), "also before a page is asked");
+    keeps_to_itself("/deliveries", &page);
+    // Programs are told as they always are, and so is whoever asks the API.
+    for (path, accept) in [("/no/such", "*/*"), ("/v1/no/such", html), ("/v1", html), ("/readyz/x", "application/json")]
+    {
+        let answer = stage.send(Ask::new("GET", path).header("accept", accept).key(&stage.admin)).await;
+        assert_eq!(answer.problem(), (404, "route_unknown"), "{path} {accept}");
     }
 }
 
@@ -162,6 +232,7 @@ async fn whatever_others_wrote_is_shown_and_does_nothing() {
         format!("/endpoints/{endpoint}"),
         format!("/endpoints/{endpoint}/edit"),
         format!("/events/{}", text(&event["id"])),
+        "/once".to_owned(),
         "/once?subject=%3Cscript%3Ealert(3)%3C/script%3E".to_owned(),
         "/deliveries?event_type=%3Cscript%3Ealert(5)%3C/script%3E&since=%22%3E%3Cscript%3Ealert(5)".to_owned(),
         "/find?id=%3Cscript%3Ealert(6)%3C/script%3E".to_owned(),

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use postrider::Scope;
 use postrider_conformance::receiver::{Answer, Gate, Receiver};
 use postrider_conformance::wait::{PATIENCE, eventually};
 use serde_json::{Value, json};
@@ -166,4 +167,41 @@ async fn an_endpoints_own_timeout_ends_an_attempt() {
     assert_eq!(delivery["attempts"][0]["outcome"], "timeout");
     let took = delivery["attempts"][0]["duration_ms"].as_u64().unwrap();
     assert!(took < u64::try_from(Duration::from_secs(15).as_millis()).unwrap(), "the server's default is 15 s");
+}
+
+#[tokio::test]
+async fn what_becomes_of_attempts_is_counted_for_each_endpoint() {
+    let stage = Stage::dispatching().await;
+    let (good, bad) = (Receiver::answering(200).await, Receiver::answering(500).await);
+    let good = stage.endpoint(json!({"url": good.url(), "event_types": ["good"]})).await;
+    let bad = stage.endpoint(json!({"url": bad.url(), "event_types": ["bad"]})).await;
+    stage.event("good", json!({})).await;
+    stage.event("good", json!({})).await;
+    let died = stage.event("bad", json!({})).await;
+    stage.delivery_in(text(&died["deliveries"][0]["id"]), "dead").await;
+    let line = |endpoint: &Value, result: &str, count: u32| {
+        format!(
+            "postrider_endpoint_attempts_total{{endpoint=\"{}\",result=\"{result}\"}} {count}",
+            text(&endpoint["id"])
+        )
+    };
+    let wanted = [
+        line(&good, "delivered", 2),
+        line(&good, "failed", 0),
+        line(&good, "dead", 0),
+        line(&bad, "delivered", 0),
+        line(&bad, "failed", 2),
+        line(&bad, "dead", 1),
+    ];
+    let figures = async |key: &str| stage.ask_with(key, "GET", "/metrics", None).await.text;
+    let told = |figures: &str| wanted.iter().all(|line| figures.lines().any(|told| told == line));
+    eventually("every attempt is counted once", PATIENCE, async || told(&figures(&stage.admin).await).then_some(()))
+        .await;
+    let own = stage.key(Some("default"), Scope::Read).await;
+    assert!(told(&figures(&own).await), "and not again; whoever may look sees their own");
+    let acme = stage.key(Some("acme"), Scope::Admin).await;
+    for key in [acme.as_str(), "prk_nonsense", ""] {
+        let figures = figures(key).await;
+        assert!(figures.contains("postrider_store_up 1") && !figures.contains("ep_"), "{figures}");
+    }
 }

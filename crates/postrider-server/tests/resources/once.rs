@@ -86,3 +86,40 @@ async fn what_is_no_subject_is_refused() {
     let answer = stage.ask_with(&reader, "POST", "/v1/once/plan/reset", None).await;
     assert_eq!(answer.problem(), (403, "scope_insufficient"));
 }
+
+#[tokio::test]
+async fn subjects_are_listed_page_by_page_and_only_ones_own() {
+    let stage = Stage::quiet().await;
+    assert_eq!(stage.expect(200, "GET", "/v1/once", None).await, json!({"data": [], "next_cursor": null}));
+    for subject in ["plan/1", "plan/2", "order/7"] {
+        assert_eq!(claim(&stage, subject).await.0, 202);
+    }
+    let acme = stage.key(Some("acme"), Scope::Write).await;
+    let theirs = json!({"type": "plan.due", "payload": {}, "once": {"subject": "plan/9"}});
+    assert_eq!(stage.ask_with(&acme, "POST", "/v1/events", Some(theirs)).await.status, 202);
+    stage.expect(200, "POST", "/v1/once/plan%2F2/reset", None).await;
+
+    let first = stage.expect(200, "GET", "/v1/once?prefix=plan/&limit=1", None).await;
+    assert_eq!(first["data"].as_array().unwrap().len(), 1, "{first}");
+    assert_eq!(first["data"][0], stage.expect(200, "GET", "/v1/once/plan/1", None).await, "as it is shown alone");
+    let path = format!("/v1/once?prefix=plan/&limit=1&cursor={}", text(&first["next_cursor"]));
+    let second = stage.expect(200, "GET", &path, None).await;
+    assert_eq!(second["data"], json!([{"tenant": "default", "subject": "plan/2", "generation": 2, "winner": null}]));
+    let of = async |ask: Ask| {
+        let listed = stage.send(ask).await.body;
+        listed["data"].as_array().unwrap().iter().map(|one| text(&one["subject"]).to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(of(Ask::new("GET", "/v1/once").key(&acme)).await, ["plan/9"]);
+    assert_eq!(of(Ask::new("GET", "/v1/once").key(&stage.admin)).await, ["order/7", "plan/1", "plan/2"]);
+    let all = of(Ask::new("GET", "/v1/once").key(&stage.admin).tenant("*")).await;
+    assert_eq!(all, ["plan/9", "order/7", "plan/1", "plan/2"], "by tenant, then by subject");
+    for (path, code) in [
+        ("/v1/once?prefix=", "prefix_invalid"),
+        ("/v1/once?prefix=%0A", "prefix_invalid"),
+        ("/v1/once?limit=0", "limit_invalid"),
+        ("/v1/once?cursor=nonsense", "cursor_invalid"),
+    ] {
+        assert_eq!(stage.ask("GET", path, None).await.problem(), (422, code), "{path}");
+    }
+    assert_eq!(stage.ask("GET", "/v1/once?subject=x", None).await.problem(), (400, "query_invalid"));
+}

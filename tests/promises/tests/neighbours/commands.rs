@@ -157,6 +157,7 @@ async fn no_command_prints_a_secret_or_a_payload_unasked(stage: Stage) {
     desk.run(0, Nothing, &["dead", "retry", bare]);
     desk.run(4, Nothing, &["deliveries", "retry", bare]);
     desk.run(0, Nothing, &["deliveries", "cancel", bare, "--reason", "to see"]);
+    desk.both(Nothing, &["once", "list"]);
     desk.both(Nothing, &["once", "show", "plan-1"]);
     desk.both(Nothing, &["once", "reset", "plan-1"]);
     desk.run(0, Nothing, &["endpoints", "remove", endpoint, "--yes"]);

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use clap::Args;
 use clap::builder::PossibleValuesParser;
 use jiff::Timestamp;
-use postrider::{Cursor, DeliveryId, DeliveryStatus, EndpointId, EventId, InvalidId, PageRequest};
+use postrider::{Cursor, DeliveryId, DeliveryStatus, EndpointId, EventId, InvalidId, PageRequest, Refusal};
 use postrider_server::api::Listing;
 use postrider_server::api::deliveries::DeliveryQuery;
 use postrider_server::api::keys::PageQuery;
@@ -90,7 +90,8 @@ impl PageFlags {
     ) -> Result<Listing<T>, Failure> {
         let limit = if self.all { PageRequest::MAX_LIMIT } else { self.limit };
         let mut listing = fetch(PageQuery { limit: Some(limit), cursor: self.cursor.clone() }).await?;
-        while self.all
+        // A page for which much was looked at may have no row, and be followed by one that has some.
+        while (self.all || listing.data.is_empty())
             && let Some(cursor) = listing.next_cursor.take()
         {
             let next = fetch(PageQuery { limit: Some(limit), cursor: Some(cursor) }).await?;
@@ -102,8 +103,13 @@ impl PageFlags {
 
     /// Refuses what no list takes, before anybody is asked.
     pub(crate) fn check(&self) -> Result<(), Failure> {
-        let cursor: Option<Cursor> = self.cursor.as_deref().map(str::parse).transpose()?;
-        PageRequest::new(self.limit, cursor)?;
+        self.check_as::<Cursor>()
+    }
+
+    /// The same, for a list with cursors of another kind.
+    pub(crate) fn check_as<C: FromStr<Err = Refusal>>(&self) -> Result<(), Failure> {
+        self.cursor.as_deref().map(str::parse::<C>).transpose()?;
+        PageRequest::new(self.limit, None)?;
         Ok(())
     }
 }

@@ -106,10 +106,20 @@
     tick();
   };
 
-  // A part is left alone while somebody uses it: types, has opened or chosen something, marks text, or is about to press
-  // a button in it.
+  // Rows that move away under somebody who aims at one of them would be worse than rows that are a few seconds old.
+  const AIMING = 3000;
+  let movedAt = -AIMING;
+  document.addEventListener("pointermove", (event) => {
+    if (event.pointerType === "mouse" && (event.movementX || event.movementY)) movedAt = performance.now();
+  }, { passive: true });
+
+  // A part is left alone while somebody uses it: types, has opened or chosen something, marks text, aims at a row, or is about
+  // to press a button in it.
   const inUse = (part) => {
-    if (part.matches(":hover") && part.querySelector("button:not(.copy), input, summary.button")) return true;
+    if (part.matches(":hover")) {
+      if (part.querySelector("button:not(.copy), input, summary.button")) return true;
+      if (part.querySelector("table.rows") && performance.now() - movedAt < AIMING) return true;
+    }
     const selection = document.getSelection();
     const marked = selection && !selection.isCollapsed && part.contains(selection.anchorNode);
     return marked || part.contains(document.activeElement) || part.querySelector("details[open].considered, input:checked");

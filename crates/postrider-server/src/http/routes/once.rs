@@ -10,23 +10,37 @@ use http::header;
 use utoipa::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 
-use crate::api::Problem;
-use crate::api::once::OnceClaim;
+use crate::api::once::{OnceClaim, OnceQuery};
+use crate::api::{Listing, Problem};
 use crate::http::AppState;
 use crate::http::auth::{Reader, Writer};
-use crate::http::extract::{NoQuery, Segment};
+use crate::http::extract::{NoQuery, Query, Segment};
 use crate::http::respond;
 
 const RESET: &str = "/reset";
 
 /// Described as if subjects had no slashes, since a description has no other way to say it.
 #[derive(OpenApi)]
-#[openapi(paths(show, reset))]
+#[openapi(paths(list, show, reset))]
 struct Described;
 
 pub(super) fn routes() -> OpenApiRouter<AppState> {
     let wild = OpenApiRouter::with_openapi(Described::openapi());
-    wild.route("/v1/once/{*subject}", routing::get(show).post(reset))
+    wild.route("/v1/once", routing::get(list)).route("/v1/once/{*subject}", routing::get(show).post(reset))
+}
+
+/// List subjects.
+///
+/// By name, in the order in which the database sorts them; those of several tenants by tenant. Also such as nobody has claimed in
+/// their current generation.
+#[utoipa::path(get, path = "/v1/once", tag = "once", params(OnceQuery),
+    responses((status = 200, body = Listing<OnceClaim>)))]
+async fn list(
+    State(state): State<AppState>,
+    Reader(caller): Reader,
+    Query(query): Query<OnceQuery>,
+) -> Result<Json<Listing<OnceClaim>>, Problem> {
+    state.service().once_claims(&caller, &query).await.map(Json)
 }
 
 /// Show a subject.

@@ -187,6 +187,7 @@ fn query_values(path: &str, name: &str, of: &Things) -> Vec<String> {
         "until" => some(&["2100-01-01T00:00:00Z"]),
         "limit" => some(&["1", "250"]),
         "cursor" => of.cursors.iter().cloned().collect(),
+        "prefix" => some(&[SUBJECT, "p"]),
         "topic" => some(&[TOPIC]),
         "fact" => some(&["delivery.cancelled"]),
         "after" => of.places.iter().cloned().chain(some(&["0"])).collect(),
