@@ -91,7 +91,7 @@ fn encode_dispatcher(to: &mut To<'_, '_>, totals: &Totals, in_flight: usize) -> 
     )?;
     to.counter("store_errors", "Calls of the dispatcher to the store that failed", totals.errors)?;
     to.counter("retention_removed_events", "Events that retention removed", totals.removed_events)?;
-    to.gauge("dispatcher_in_flight", "Leases that this process holds", count(in_flight as u64))
+    to.gauge("dispatcher_in_flight", "Attempts that this process has under way", count(in_flight as u64))
 }
 
 #[expect(clippy::cast_precision_loss, reason = "nobody counts beyond 2^53")]

@@ -230,12 +230,12 @@ impl Monitor {
         self.0.totals()
     }
 
-    /// How many leases it holds: attempts under way, and results that are being settled.
+    /// How many attempts are under way. It holds a lease for each of them, and for each result that is being settled.
     pub fn in_flight(&self) -> usize {
-        self.0.held.len()
+        self.0.held.flying()
     }
 
-    /// How many attempts are under way at most. It holds twice as many leases at most, since results wait to be settled.
+    /// How many are under way at most. It holds twice as many leases at most.
     pub fn max_in_flight(&self) -> u32 {
         self.0.settings.max_in_flight
     }
