@@ -397,8 +397,14 @@ fn run(session: &mut Session, receiver: &mut mpsc::Receiver<Message>, syncer: &S
         for reply in lookers {
             let _ = reply.send(());
         }
-        if !group.is_empty() {
-            run_group(session, group, syncer);
+        // Claims and renewals go first and are answered without the others: deliveries wait for them, and a result that is
+        // settled a moment later holds up nobody.
+        let (ordered, synced): (Vec<_>, Vec<_>) =
+            group.into_iter().partition(|job| job.durability() == Durability::Ordered);
+        for group in [ordered, synced] {
+            if !group.is_empty() {
+                run_group(session, group, syncer);
+            }
         }
     }
 }
