@@ -65,7 +65,7 @@ async fn a_delivery_takes_few_statements_and_steps_however_much_else_there_is() 
     costs(&database, &writer).await;
     let little = costs(&database, &writer).await;
     ledger.remark("little", &little);
-    let bounds = [[3.5, 260.0, 2_000.0], [1.8, 80.0, 450.0], [1.5, 45.0, 120.0], [5.5, 285.0, 850.0]];
+    let bounds = [[3.5, 260.0, 2_000.0], [1.8, 80.0, 450.0], [1.5, 45.0, 120.0], [4.5, 250.0, 850.0]];
     for ((what, traced), [statements, steps, log_bytes]) in little.each().into_iter().zip(bounds) {
         ledger.note(format!("{what}: statements"), per(traced.statements, COUNT), statements);
         ledger.note(format!("{what}: steps"), per(traced.steps, COUNT), steps);
