@@ -399,9 +399,9 @@ fn run(session: &mut Session, receiver: &mut mpsc::Receiver<Message>, syncer: &S
         }
         // Claims and renewals go first and are answered without the others: deliveries wait for them, and a result that is
         // settled a moment later holds up nobody.
-        let (ordered, synced): (Vec<_>, Vec<_>) =
+        let (urgent, rest): (Vec<_>, Vec<_>) =
             group.into_iter().partition(|job| job.durability() == Durability::Ordered);
-        for group in [ordered, synced] {
+        for group in [urgent, rest] {
             if !group.is_empty() {
                 run_group(session, group, syncer);
             }
