@@ -46,9 +46,12 @@ async fn concurrent_posts_become_few_calls_of_the_store() {
             tokio::spawn(async move { api.post("/v1/events", event(number)).await })
         })
         .collect();
-    // Two went off alone, and keep both writers busy; the others gather.
-    eventually("62 events wait", PATIENCE, async || (api.metric("postrider_queue_depth ").await >= 62).then_some(()))
-        .await;
+    // The first ones went off, alone or in company, and keep both writers busy; the others gather.
+    eventually("all events have come", PATIENCE, async || {
+        let waiting = api.metric("postrider_queue_depth ").await;
+        (waiting + api.metric("postrider_queue_batch_size_sum ").await == 64).then_some(())
+    })
+    .await;
     drop(release);
     let mut ids: Vec<String> = Vec::new();
     for answer in join_all(posts).await {
