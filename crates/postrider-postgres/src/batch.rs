@@ -1,6 +1,7 @@
 //! Writing a list of events, and finding out what became of each.
 //!
-//! One statement writes all that can be written at once, after another one has claimed subjects, where events claim any.
+//! One statement writes all that can be written at once (a smaller one, if that is a single event), after another one has
+//! claimed subjects, where events claim any.
 //! What they cannot do is decide between two events of the same list:
 //! of those with the same idempotency key or the same subject, the first is sent, and the others wait. Mostly what became
 //! of the first says what becomes of them. Where it does not (the first lost its claim, so its key is free for the
@@ -15,9 +16,10 @@ use jiff::Timestamp;
 use postrider::{
     AdmittedEvent, DeliveryId, Destination, EndpointId, Enqueued, EnqueuedDelivery, EventId, StoreError, StoreErrorCode,
 };
-use sqlx::PgConnection;
-use sqlx::postgres::{PgDatabaseError, PgRow};
+use sqlx::postgres::{PgArguments, PgDatabaseError, PgRow};
+use sqlx::query::Query;
 use sqlx::types::Json;
+use sqlx::{PgConnection, Postgres};
 use uuid::Uuid;
 
 use crate::error::{Result, store_error};
@@ -97,6 +99,26 @@ fn taken_id(error: &sqlx::Error) -> Option<EventId> {
     }
     let (_, value) = error.detail()?.split_once("=(")?;
     value.split_once(')')?.0.parse().ok()
+}
+
+fn statement_for_one(
+    now: Option<Instant>,
+    admitted: &AdmittedEvent,
+    brought: Option<Uuid>,
+) -> Query<'_, Postgres, PgArguments> {
+    let (event, destination) = (admitted.event(), admitted.destination());
+    sqlx::query(include_str!("../sql/enqueue_one.sql"))
+        .bind(now)
+        .bind(event.tenant.as_str())
+        .bind(event.event_type.as_str())
+        .bind(&event.payload[..])
+        .bind(Json(&event.metadata))
+        .bind(event.topic.as_str())
+        .bind(event.deliver_at.map(instant))
+        .bind(destination.map(Destination::as_str))
+        .bind(destination.map(|it| it.lane().0))
+        .bind(event.endpoint_id.map(|id| id.as_uuid()))
+        .bind(brought)
 }
 
 /// The list while it is written.
@@ -213,27 +235,14 @@ impl<'a> Batch<'a> {
         if sent.is_empty() {
             return Ok(HashMap::new());
         }
-        let each = || sent.iter().map(|&index| self.events[index].event());
-        let destinations = || sent.iter().map(|&index| self.events[index].destination());
-        let rows = sqlx::query(include_str!("../sql/enqueue.sql"))
-            .bind(now)
-            .bind(each().map(|event| event.tenant.as_str()).collect::<Vec<_>>())
-            .bind(each().map(|event| event.event_type.as_str()).collect::<Vec<_>>())
-            .bind(each().map(|event| &event.payload[..]).collect::<Vec<_>>())
-            .bind(each().map(|event| Json(&event.metadata)).collect::<Vec<_>>())
-            .bind(each().map(|event| event.topic.as_str()).collect::<Vec<_>>())
-            .bind(each().map(|event| event.idempotency_key.as_deref()).collect::<Vec<_>>())
-            .bind(sent.iter().map(|&index| self.prints[index].as_ref().map(|print| &print[..])).collect::<Vec<_>>())
-            .bind(each().map(|event| event.deliver_at.map(instant)).collect::<Vec<Option<Instant>>>())
-            .bind(destinations().map(|destination| destination.map(Destination::as_str)).collect::<Vec<_>>())
-            .bind(destinations().map(|destination| destination.map(|it| it.lane().0)).collect::<Vec<_>>())
-            .bind(each().map(|event| event.endpoint_id.map(|id| id.as_uuid())).collect::<Vec<_>>())
-            .bind(sent.iter().map(|index| claimed.get(index).copied().or(self.brought(*index))).collect::<Vec<_>>())
-            .fetch_all(connection)
-            .await
-            .map_err(|error| {
-                taken_id(&error).map_or_else(|| store_error("enqueueing")(error).into(), Failure::IdTaken)
-            })?;
+        let brought = |index: usize| claimed.get(&index).copied().or(self.brought(index));
+        let statement = match sent[..] {
+            [only] if self.prints[only].is_none() => statement_for_one(now, &self.events[only], brought(only)),
+            _ => self.statement_for_all(now, &sent, brought),
+        };
+        let rows = statement.fetch_all(connection).await.map_err(|error| {
+            taken_id(&error).map_or_else(|| store_error("enqueueing")(error).into(), Failure::IdTaken)
+        })?;
         let mut written = HashMap::<usize, Written>::with_capacity(sent.len());
         for row in &rows {
             let entry = written.entry(sent[index_of(row)?]).or_insert(Written {
@@ -251,6 +260,30 @@ impl<'a> Batch<'a> {
             }
         }
         Ok(written)
+    }
+
+    fn statement_for_all(
+        &self,
+        now: Option<Instant>,
+        sent: &[usize],
+        brought: impl Fn(usize) -> Option<Uuid>,
+    ) -> Query<'static, Postgres, PgArguments> {
+        let each = || sent.iter().map(|&index| self.events[index].event());
+        let destinations = || sent.iter().map(|&index| self.events[index].destination());
+        sqlx::query(include_str!("../sql/enqueue.sql"))
+            .bind(now)
+            .bind(each().map(|event| event.tenant.as_str()).collect::<Vec<_>>())
+            .bind(each().map(|event| event.event_type.as_str()).collect::<Vec<_>>())
+            .bind(each().map(|event| &event.payload[..]).collect::<Vec<_>>())
+            .bind(each().map(|event| Json(&event.metadata)).collect::<Vec<_>>())
+            .bind(each().map(|event| event.topic.as_str()).collect::<Vec<_>>())
+            .bind(each().map(|event| event.idempotency_key.as_deref()).collect::<Vec<_>>())
+            .bind(sent.iter().map(|&index| self.prints[index].as_ref().map(|print| &print[..])).collect::<Vec<_>>())
+            .bind(each().map(|event| event.deliver_at.map(instant)).collect::<Vec<Option<Instant>>>())
+            .bind(destinations().map(|destination| destination.map(Destination::as_str)).collect::<Vec<_>>())
+            .bind(destinations().map(|destination| destination.map(|it| it.lane().0)).collect::<Vec<_>>())
+            .bind(each().map(|event| event.endpoint_id.map(|id| id.as_uuid())).collect::<Vec<_>>())
+            .bind(sent.iter().map(|&index| brought(index)).collect::<Vec<_>>())
     }
 
     /// Learns from a round what it can, and settles all events that follow from it.

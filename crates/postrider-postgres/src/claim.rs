@@ -100,11 +100,12 @@ enum MeteredLanes {
 impl PostgresStore {
     pub(crate) async fn claim_ready(&self, request: &ClaimRequest) -> Result<Claimed> {
         let look = self.shared.floors.look(Instant::now());
-        let claimed = self.claim_by(request, &look).await?;
+        let mut claimed = self.claim_by(request, &look).await?;
         if claimed.claims.is_empty() && !look.is_full() {
             // Nothing above the floors is not yet nothing at all.
-            return self.claim_by(request, &Look::at_everything()).await;
+            claimed = self.claim_by(request, &Look::at_everything()).await?;
         }
+        self.shared.wake.took(claimed.claims.len());
         Ok(claimed)
     }
 

@@ -32,6 +32,7 @@ mod meters;
 mod migrate;
 mod once;
 mod operate;
+mod pace;
 mod settle;
 mod store;
 #[cfg(feature = "testing")]

@@ -14,7 +14,6 @@ use postrider::{
 };
 
 use crate::error::Result;
-use crate::wake::Channel;
 use crate::{PostgresStore, lent};
 
 #[async_trait]
@@ -60,7 +59,7 @@ impl Store for PostgresStore {
     }
 
     async fn wait_ready(&self, timeout: Duration) {
-        self.shared.wake.wait(self.pool(), Channel::Ready, timeout).await;
+        self.shared.wake.wait_ready(self.pool(), timeout).await;
     }
 
     async fn retry(&self, id: DeliveryId, operator: &Operator) -> Result<Action> {
@@ -160,7 +159,7 @@ impl Store for PostgresStore {
     }
 
     async fn wait_announced(&self, timeout: Duration) {
-        self.shared.wake.wait(self.pool(), Channel::Announced, timeout).await;
+        self.shared.wake.wait_announced(self.pool(), timeout).await;
     }
 
     async fn create_key(&self, key: NewApiKey, operator: &Operator) -> Result<Option<ApiKey>> {

@@ -2,13 +2,18 @@
 //!
 //! NOTIFY takes a lock that serialises all commits of the database, so writers look first whether anybody would hear it:
 //! whoever waits has a live row in `postrider.listeners`. The row says until when, is renewed when it is about to
-//! lapse and not at each wait, and simply lapses when its owner is busy or gone.
+//! lapse and not at each wait, and simply lapses when its owner is gone. A dispatcher that is [busy](crate::pace) takes it
+//! away, and looks by itself every few milliseconds.
+//!
+//! When it is quiet again the row is back, but a transaction that has enqueued before may be open still, and will not notify. So
+//! it goes on looking, at first soon and then less and less often: what a transaction held back for a while is found
+//! about as long after its commit at the latest.
 //!
 //! One connection listens, from the first wait on. When it is lost, everybody is woken (something may have been missed),
 //! and it is opened again with a growing pause; meanwhile a wait is a pause of its timeout. Waiting is best effort by
 //! contract: callers poll as well.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use postrider::{StoreError, StoreErrorCode};
@@ -22,6 +27,7 @@ use uuid::Uuid;
 
 use crate::error::Result;
 use crate::lent::Lent;
+use crate::pace::Pace;
 
 /// What one can wait for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,6 +58,10 @@ impl Channel {
 const SHORTEST_REGISTRATION: Duration = Duration::from_secs(10);
 /// A longer wait renews its registration in between, so that the row of a process that crashed lapses soon.
 const LONGEST_STRETCH: Duration = Duration::from_mins(1);
+/// How often a busy dispatcher looks by itself.
+const GLANCE: Duration = Duration::from_millis(2);
+/// How long it waits at most before it looks once more after it was busy.
+const LAST_GLANCE: Duration = Duration::from_secs(1);
 const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
@@ -60,6 +70,7 @@ pub(crate) struct Wake {
     listen_pool: PgPool,
     ready: Signal,
     announced: Signal,
+    pace: Mutex<Pace>,
     task: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -68,20 +79,27 @@ struct Signal {
     state: Mutex<Registration>,
 }
 
+#[derive(Default)]
 struct Registration {
     /// Until when the row in `postrider.listeners` is live, by this process's monotonic clock.
     until: Option<Instant>,
     /// The last wake-up that a wait has returned for, so that one that comes between two waits is not slept through.
     seen: u64,
+    /// After how long to look once more although nobody has called, if it was busy not long ago.
+    glance: Option<Duration>,
 }
 
 impl Signal {
     fn new() -> Self {
-        Self { sender: watch::Sender::new(0), state: Mutex::new(Registration { until: None, seen: 0 }) }
+        Self { sender: watch::Sender::new(0), state: Mutex::default() }
     }
 
     fn raise(&self) {
         raise(&self.sender);
+    }
+
+    fn state(&self) -> MutexGuard<'_, Registration> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -91,7 +109,8 @@ fn raise(sender: &watch::Sender<u64>) {
 
 impl Wake {
     pub(crate) fn new(listen_pool: PgPool) -> Self {
-        Self { id: Uuid::new_v4(), listen_pool, ready: Signal::new(), announced: Signal::new(), task: Mutex::new(None) }
+        let (ready, announced) = (Signal::new(), Signal::new());
+        Self { id: Uuid::new_v4(), listen_pool, ready, announced, pace: Mutex::default(), task: Mutex::new(None) }
     }
 
     fn signal(&self, channel: Channel) -> &Signal {
@@ -101,15 +120,46 @@ impl Wake {
         }
     }
 
-    /// Returns upon the next wake-up, or one since the last wait, or after `timeout`.
-    pub(crate) async fn wait(&self, pool: &PgPool, channel: Channel, timeout: Duration) {
+    fn pace(&self) -> MutexGuard<'_, Pace> {
+        self.pace.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A claim took so many deliveries.
+    pub(crate) fn took(&self, count: usize) {
+        self.pace().took(count, Instant::now());
+    }
+
+    /// Returns when deliveries may have become ready, or after `timeout`.
+    pub(crate) async fn wait_ready(&self, pool: &PgPool, timeout: Duration) {
+        if self.pace().is_busy(Instant::now()) {
+            self.withdraw(pool, Channel::Ready).await;
+            tokio::time::sleep(timeout.min(GLANCE)).await;
+            return;
+        }
+        let glance = self.ready.state().glance;
+        let woken = self.wait(pool, Channel::Ready, glance.map_or(timeout, |glance| glance.min(timeout))).await;
+        if let Some(glance) = glance
+            && glance <= timeout
+            && !woken
+        {
+            self.ready.state().glance = Some(glance * 2).filter(|glance| *glance <= LAST_GLANCE);
+        }
+    }
+
+    /// Returns when something may have been announced, or after `timeout`.
+    pub(crate) async fn wait_announced(&self, pool: &PgPool, timeout: Duration) {
+        self.wait(pool, Channel::Announced, timeout).await;
+    }
+
+    /// Returns upon the next wake-up, or one since the last wait, or after `timeout`. True upon a wake-up.
+    async fn wait(&self, pool: &PgPool, channel: Channel, timeout: Duration) -> bool {
         self.start();
         let deadline = Instant::now() + timeout;
         loop {
             let stretch = deadline.saturating_duration_since(Instant::now()).min(LONGEST_STRETCH);
             let woken = self.wait_registered(pool, channel, stretch).await;
             if woken || Instant::now() >= deadline {
-                return;
+                return woken;
             }
         }
     }
@@ -126,16 +176,16 @@ impl Wake {
                 Err(_) => return false,
             }
         }
-        let seen = signal.state.lock().unwrap_or_else(PoisonError::into_inner).seen;
+        let seen = signal.state().seen;
         let mut receiver = signal.sender.subscribe();
         let woken = tokio::time::timeout_at(deadline, receiver.wait_for(|count| *count > seen)).await;
         let Ok(Ok(count)) = woken else { return false };
-        signal.state.lock().unwrap_or_else(PoisonError::into_inner).seen = *count;
+        signal.state().seen = *count;
         true
     }
 
     fn must_register(&self, channel: Channel, timeout: Duration) -> bool {
-        let state = self.signal(channel).state.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = self.signal(channel).state();
         let margin = timeout + Duration::from_secs(1);
         state.until.is_none_or(|until| until < Instant::now() + margin)
     }
@@ -153,7 +203,7 @@ impl Wake {
             return false;
         }
         let was_live = {
-            let mut state = self.signal(channel).state.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut state = self.signal(channel).state();
             let was_live = state.until.is_some_and(|until| until > now);
             state.until = Some(now + lasts);
             was_live
@@ -163,6 +213,21 @@ impl Wake {
         }
         let found = ask(pool, sqlx::query(include_str!("../sql/any_ready.sql"))).await;
         found.is_ok_and(|rows| rows.first().is_some_and(|row| row.get(0)))
+    }
+
+    /// Takes the row away, if there is one.
+    async fn withdraw(&self, pool: &PgPool, channel: Channel) {
+        {
+            let mut state = self.signal(channel).state();
+            if state.until.take().is_none() {
+                return;
+            }
+            state.glance = Some(GLANCE);
+        }
+        let statement = sqlx::query(include_str!("../sql/listen_no_more.sql")).bind(self.id).bind(channel.as_str());
+        if let Err(error) = ask(pool, statement).await {
+            tracing::debug!(%error, channel = channel.as_str(), "could not do without wake-ups; they lapse by themselves");
+        }
     }
 
     /// Starts the listening task, at the first wait.

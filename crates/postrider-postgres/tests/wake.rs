@@ -4,8 +4,8 @@
 
 use std::time::Duration;
 
-use postrider::store::Operator;
-use postrider::{DeliveryId, NewEvent, Store};
+use postrider::store::{ClaimRequest, Operator};
+use postrider::{DeliveryId, NewEvent, Store, WorkerId};
 use postrider_postgres::PostgresStore;
 use postrider_postgres::testing::TestDatabase;
 use sqlx::Connection;
@@ -178,4 +178,57 @@ async fn whoever_waits_is_registered_for_as_long_as_the_wait() {
     })
     .await;
     waiting.abort();
+}
+
+/// Claims much, as a dispatcher does that has much to do, until it need not be woken.
+async fn be_busy(store: &PostgresStore) {
+    settle_down(store, async |timeout| store.wait_ready(timeout).await).await;
+    assert_eq!(listeners(store, "ready").await, 1);
+    let (worker, lease) = (WorkerId::random(), Duration::from_secs(60));
+    let request = ClaimRequest { worker, lease, limit: 500, lane_limit: 500, in_flight: vec![], after: None };
+    until("those who enqueue need not notify it", async || {
+        let events = (0..500).map(|_| NewEvent::new("order.placed", "{}").to("https://hooks.example.com/"));
+        store.enqueue(events.collect()).await.unwrap();
+        assert_eq!(store.claim(&request).await.unwrap().claims.len(), 500);
+        store.wait_ready(Duration::from_millis(1)).await;
+        listeners(store, "ready").await == 0
+    })
+    .await;
+}
+
+async fn be_quiet(store: &PostgresStore) {
+    until("it is registered again", async || {
+        store.wait_ready(Duration::from_millis(1)).await;
+        listeners(store, "ready").await == 1
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn who_is_busy_looks_by_itself_and_is_woken_again_when_it_is_quiet() {
+    let database = TestDatabase::create().await;
+    let store = database.store();
+    be_busy(&store).await;
+    be_quiet(&store).await;
+    settle_down(&store, async |timeout| store.wait_ready(timeout).await).await;
+    let waiting = tokio::spawn({
+        let store = store.clone();
+        async move { store.wait_ready(NEVER).await }
+    });
+    enqueue(&store).await;
+    tokio::time::timeout(Duration::from_secs(10), waiting).await.expect("woken long before the timeout").unwrap();
+}
+
+/// Whoever has enqueued while the dispatcher was busy has seen nobody to notify, and may commit much later.
+#[tokio::test]
+async fn what_is_committed_when_it_is_quiet_again_is_found_before_the_timeout() {
+    let database = TestDatabase::create().await;
+    let store = database.store();
+    be_busy(&store).await;
+    let mut transaction = store.pool().begin().await.unwrap();
+    let event = NewEvent::new("order.placed", "{}").to("https://hooks.example.com/");
+    store.enqueue_in(&mut transaction, event).await.unwrap();
+    be_quiet(&store).await;
+    transaction.commit().await.unwrap();
+    tokio::time::timeout(Duration::from_secs(10), store.wait_ready(NEVER)).await.expect("it looks once more");
 }

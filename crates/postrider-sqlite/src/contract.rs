@@ -76,7 +76,7 @@ impl Store for SqliteStore {
     }
 
     async fn wait_ready(&self, timeout: Duration) {
-        self.shared.wake.ready.wait(&self.shared.writer, timeout).await;
+        self.shared.wake.ready(&self.shared.writer, timeout).await;
     }
 
     async fn retry(&self, id: DeliveryId, operator: &Operator) -> Result<Action, StoreError> {
@@ -215,7 +215,7 @@ impl Store for SqliteStore {
     }
 
     async fn wait_announced(&self, timeout: Duration) {
-        self.shared.wake.announced.wait(&self.shared.writer, timeout).await;
+        self.shared.wake.announced(&self.shared.writer, timeout).await;
     }
 
     async fn create_key(&self, key: NewApiKey, operator: &Operator) -> Result<Option<ApiKey>, StoreError> {

@@ -27,6 +27,10 @@ const MAX_CLAIM: u32 = 256;
 /// a statement for each would cost more than the deliveries do.
 const GATHER: Duration = Duration::from_millis(5);
 
+/// How far a claim is apart from the one before it at least, where that took what there was. Where much is enqueued by and by,
+/// a claim for each would cost more than the deliveries do.
+const APART: Duration = Duration::from_millis(2);
+
 /// How long it rests at least for an endpoint's rate limit. A fast one has a token again after microseconds, and a
 /// bucket that holds many more by the time of the next claim.
 const SHORTEST_TOKEN_WAIT: Duration = Duration::from_millis(5);
@@ -47,6 +51,8 @@ pub(super) struct ClaimLoop {
     cursor: Option<Lane>,
     /// The last claim filled all free slots that it was for.
     more_waits: bool,
+    /// When the last claim that took something was asked for.
+    took_at: Option<Instant>,
     /// For how many free slots a claim is worth it at once.
     enough: u32,
     /// How often claims have passed the end of the lanes since one found something.
@@ -66,6 +72,7 @@ impl ClaimLoop {
             stopping,
             cursor: None,
             more_waits: false,
+            took_at: None,
             enough,
             empty_passes: 0,
             next_token_at: None,
@@ -116,6 +123,9 @@ impl ClaimLoop {
                     self.backoff.reset();
                     let full = claimed.claims.len() >= limit as usize;
                     self.more_waits = full;
+                    if !claimed.claims.is_empty() {
+                        self.took_at = Some(asked_at);
+                    }
                     self.expect_token(claimed.next_token_in);
                     let saw_every_lane = self.saw_every_lane(&claimed);
                     self.cursor.clone_from(&claimed.cursor);
@@ -260,12 +270,16 @@ impl ClaimLoop {
                 None => std::future::pending().await,
             }
         };
+        let apart = self.took_at.map(|at| at + APART);
         self.unless_stopping(async {
             tokio::select! {
                 () = next_token => {}
                 () = self.shared.store.wait_ready(poll_interval) => {}
                 () = self.shared.ready.notified() => {}
                 () = self.shared.held.freed() => {}
+            }
+            if let Some(at) = apart {
+                tokio::time::sleep_until(at.into()).await;
             }
         })
         .await;
