@@ -59,7 +59,8 @@ impl Store for SqliteStore {
 
     async fn settle(&self, worker: &WorkerId, settles: &[Settle]) -> Result<Vec<Settlement>, StoreError> {
         let (worker, settles) = (worker.clone(), settles.to_vec());
-        self.write("settle deliveries", move |session| settle::settle(session, &worker, &settles)).await
+        let settle = move |session: &mut Session| settle::settle(session, &worker, &settles);
+        self.write_as(Durability::Beside, "settle deliveries", settle).await
     }
 
     async fn release(&self, worker: &WorkerId, leases: &[Lease]) -> Result<u64, StoreError> {

@@ -9,6 +9,8 @@
 //! - What is [`Durability::Synced`] is answered after a sync that began when its commit had ended.
 //! - What is [`Durability::Ordered`] needs no sync, but waits for those before it. A claim may have found an event that
 //!   is not on the disk yet; whoever gets that claim would send what was never there.
+//! - For what is [`Durability::Beside`] nobody waits but its own caller: the result of an attempt that is lost with the
+//!   power is one that was never reported, and its delivery is attempted again whatever was claimed after it.
 //!
 //! The log is synced through a handle of our own. SQLite's locks are on other files, so opening and closing it
 //! disturbs none of them, and [`InPlace`](crate::in_place::InPlace) sees to it that it is the same file. A log that SQLite begins
@@ -30,12 +32,14 @@ use crate::wake::Wake;
 const MAX_UNSYNCED: usize = 16;
 
 /// What a loss of power may do to work that was reported as done. A crash of the process loses neither.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Durability {
-    /// Nothing: it is on the disk.
-    Synced,
     /// Undo it, together with all that came after. For claims and renewals: what they grant ends with the process anyway.
     Ordered,
+    /// Nothing: it is on the disk. But what is only ordered need not wait for it. For the results of attempts.
+    Beside,
+    /// Nothing: it is on the disk, and so is whatever was reported after it.
+    Synced,
 }
 
 /// The write-ahead log, as a file that can be synced.
@@ -110,7 +114,8 @@ impl Committed {
 /// The way to the thread. It ends when this is dropped, after it has answered all.
 pub(crate) struct Syncer {
     sender: SyncSender<Committed>,
-    unanswered: Arc<AtomicUsize>,
+    /// How many groups are not answered yet that others wait for.
+    waited_for: Arc<AtomicUsize>,
     wake: Arc<Wake>,
 }
 
@@ -122,22 +127,24 @@ impl Syncer {
 
     fn start_with(sync: impl FnMut() -> io::Result<()> + Send + 'static, wake: Arc<Wake>) -> (Self, JoinHandle<()>) {
         let (sender, receiver) = sync_channel(MAX_UNSYNCED);
-        let unanswered = Arc::new(AtomicUsize::new(0));
-        let (shared, waker) = (Arc::clone(&unanswered), Arc::clone(&wake));
+        let waited_for = Arc::new(AtomicUsize::new(0));
+        let (shared, waker) = (Arc::clone(&waited_for), Arc::clone(&wake));
         let thread = thread::Builder::new()
             .name("postrider-sync".to_owned())
             .spawn(move || run(&receiver, sync, &shared, &waker))
             .expect("the operating system can start a thread");
-        (Self { sender, unanswered, wake }, thread)
+        (Self { sender, waited_for, wake }, thread)
     }
 
     /// Answers a group when it may be answered: at once, or after the disk.
     pub(crate) fn answer(&self, group: Committed) {
-        if group.durability == Durability::Ordered && self.unanswered.load(Ordering::Acquire) == 0 {
+        if group.durability == Durability::Ordered && self.waited_for.load(Ordering::Acquire) == 0 {
             group.answer(&self.wake, Ok(()));
             return;
         }
-        self.unanswered.fetch_add(1, Ordering::AcqRel);
+        if group.durability == Durability::Synced {
+            self.waited_for.fetch_add(1, Ordering::AcqRel);
+        }
         self.sender.send(group).expect("the thread goes on for as long as somebody can send");
     }
 }
@@ -145,16 +152,19 @@ impl Syncer {
 fn run(
     receiver: &Receiver<Committed>,
     mut sync: impl FnMut() -> io::Result<()>,
-    unanswered: &AtomicUsize,
+    waited_for: &AtomicUsize,
     wake: &Wake,
 ) {
     while let Ok(first) = receiver.recv() {
         let groups: Vec<Committed> = std::iter::once(first).chain(receiver.try_iter().take(MAX_UNSYNCED)).collect();
-        let needs_disk = groups.iter().any(|group| group.durability == Durability::Synced);
+        let needs_disk = groups.iter().any(|group| group.durability > Durability::Ordered);
         let synced = if needs_disk { sync().map_err(|error| not_synced(&error)) } else { Ok(()) };
         for group in groups {
+            let is_waited_for = group.durability == Durability::Synced;
             group.answer(wake, synced.as_ref().copied());
-            unanswered.fetch_sub(1, Ordering::AcqRel);
+            if is_waited_for {
+                waited_for.fetch_sub(1, Ordering::AcqRel);
+            }
         }
     }
 }
@@ -246,6 +256,18 @@ mod tests {
         stage.end.send(Ok(())).unwrap();
         assert_eq!([stage.answered(), stage.answered()], [("enqueue", true), ("claim", true)]);
         assert!(stage.began.try_recv().is_err(), "for the claim there was no second sync");
+    }
+
+    #[test]
+    fn a_claim_does_not_wait_for_the_results_before_it() {
+        let stage = Stage::new();
+        stage.commit("settle", Durability::Beside);
+        stage.began.recv_timeout(PATIENCE).unwrap();
+        stage.commit("claim", Durability::Ordered);
+        assert_eq!(stage.answered(), ("claim", true));
+        assert!(stage.nobody_is_answered(), "the result itself is not on the disk yet");
+        stage.end.send(Ok(())).unwrap();
+        assert_eq!(stage.answered(), ("settle", true));
     }
 
     #[test]

@@ -411,8 +411,7 @@ fn run(session: &mut Session, receiver: &mut mpsc::Receiver<Message>, syncer: &S
 
 fn run_group(session: &mut Session, group: Vec<Box<dyn Job>>, syncer: &Syncer) {
     session.alone = group.len() == 1;
-    let is_synced = group.iter().any(|job| job.durability() == Durability::Synced);
-    let durability = if is_synced { Durability::Synced } else { Durability::Ordered };
+    let durability = group.iter().map(|job| job.durability()).max().unwrap_or(Durability::Ordered);
     let mut ran: Vec<Box<dyn Job>> = Vec::with_capacity(group.len());
     let mut group = group.into_iter();
     while let Some(mut job) = group.next() {
