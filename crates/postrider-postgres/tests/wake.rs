@@ -229,6 +229,7 @@ async fn what_is_committed_when_it_is_quiet_again_is_found_before_the_timeout() 
     let event = NewEvent::new("order.placed", "{}").to("https://hooks.example.com/");
     store.enqueue_in(&mut transaction, event).await.unwrap();
     be_quiet(&store).await;
+    settle_down(&store, async |timeout| store.wait_ready(timeout).await).await;
     transaction.commit().await.unwrap();
     tokio::time::timeout(Duration::from_secs(10), store.wait_ready(NEVER)).await.expect("it looks once more");
 }
