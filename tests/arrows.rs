@@ -81,6 +81,11 @@ fn both_stores_name_their_statements_alike() {
         ("diagnose_tables", "Postgres: what vacuum has left undone; SQLite has none to look after"),
         ("publish_admission", "Postgres: for its functions; nobody enqueues into a file of SQLite but its process"),
         ("any_ready", "Postgres: whether a claim may find something, asked when a listener registers"),
+        (
+            "enqueue_one",
+            "Postgres: what enqueue does for a list, at half the cost; SQLite writes event by event anyway",
+        ),
+        ("listen_no_more", "Postgres: a busy dispatcher need not be woken"),
         ("listen", "Postgres: dispatchers of other processes are woken; a file of SQLite has one process"),
         ("migrations_applied", "Postgres: SQLite keeps this statement in migrate.rs"),
         ("migrations_create", "Postgres: SQLite keeps this statement in migrate.rs"),

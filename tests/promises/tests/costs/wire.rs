@@ -72,6 +72,7 @@ async fn a_batch_is_one_statement_however_long_it_is() {
 
     // Each kind once, so that what is counted later is prepared.
     enqueue(&store, 2 * BATCH, event).await;
+    store.enqueue(vec![event(0)]).await.unwrap();
     store.enqueue(vec![event(0).idempotency_key("warm")]).await.unwrap();
     let mut claimer = Claimer::default();
     let warm = claimer.claim_all(&store, 2 * BATCH).await;

@@ -10,7 +10,7 @@ use crate::books::{arrivals, balance};
 use crate::stage::{LEASE, Wired, dispatch, holding, measured, serve, workplace};
 
 const COMMIT: &str = "commit";
-const ENQUEUE: &str = "-- Writes a whole list of events";
+const ENQUEUE: &str = "-- Writes one event without an idempotency key";
 const CLAIM: &str = "-- Takes deliveries from several lanes in turn";
 const SETTLE: &str = "-- Consumes leases with the results of their attempts";
 const RENEW: &str = "-- All the leases of one worker in one statement";
