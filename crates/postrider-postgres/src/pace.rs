@@ -82,7 +82,8 @@ mod tests {
         pace.took(50, now);
         assert!(pace.is_busy(now + MEMORY / 2));
         assert!(!pace.is_busy(now + MEMORY));
-        pace.took(1, now + MEMORY);
+        pace.took(10, now + MEMORY);
+        assert!((QUIET_BELOW..BUSY_FROM).contains(&pace.rate));
         assert!(!pace.is_busy(now + MEMORY), "between the two rates it stays as it is");
     }
 }

@@ -50,6 +50,15 @@ async fn settle_down(store: &PostgresStore, wait: impl AsyncFn(Duration)) {
     .await;
 }
 
+async fn an_enqueue_ends_the_wait(store: &PostgresStore) {
+    let waiting = tokio::spawn({
+        let store = store.clone();
+        async move { store.wait_ready(NEVER).await }
+    });
+    enqueue(store).await;
+    tokio::time::timeout(Duration::from_secs(10), waiting).await.expect("woken long before the timeout").unwrap();
+}
+
 #[tokio::test]
 async fn an_enqueue_of_another_process_ends_the_wait() {
     let database = TestDatabase::create().await;
@@ -152,12 +161,7 @@ async fn a_lost_listening_connection_comes_back() {
     let ended: i64 = sqlx::query_scalar(end).fetch_one(store.pool()).await.unwrap();
     assert_eq!(ended, 1);
     settle_down(&store, async |timeout| store.wait_ready(timeout).await).await;
-    let waiting = tokio::spawn({
-        let store = store.clone();
-        async move { store.wait_ready(NEVER).await }
-    });
-    enqueue(&store).await;
-    tokio::time::timeout(Duration::from_secs(10), waiting).await.expect("woken long before the timeout").unwrap();
+    an_enqueue_ends_the_wait(&store).await;
 }
 
 #[tokio::test]
@@ -211,12 +215,7 @@ async fn who_is_busy_looks_by_itself_and_is_woken_again_when_it_is_quiet() {
     be_busy(&store).await;
     be_quiet(&store).await;
     settle_down(&store, async |timeout| store.wait_ready(timeout).await).await;
-    let waiting = tokio::spawn({
-        let store = store.clone();
-        async move { store.wait_ready(NEVER).await }
-    });
-    enqueue(&store).await;
-    tokio::time::timeout(Duration::from_secs(10), waiting).await.expect("woken long before the timeout").unwrap();
+    an_enqueue_ends_the_wait(&store).await;
 }
 
 /// Whoever has enqueued while the dispatcher was busy has seen nobody to notify, and may commit much later.
