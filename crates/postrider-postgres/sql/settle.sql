@@ -7,8 +7,9 @@
 -- comes twice: the caller sees to that.
 --
 -- There is one reading of the clock for the whole statement, so that `next_attempt_at - last_attempted_at` is exactly
--- the delay. Leases are deleted before anything else is looked at. Two settles never meet in a delivery, and renewals
--- pass over what is locked; should a plan ever make two wait for each other, the loser is told of a conflict, and repeats.
+-- the delay. Leases are deleted before anything else is looked at, and renewals pass over what is locked. Two settles meet
+-- in a lease only when one is repeated while the first is at work; should their plans make them wait for each other, the
+-- caller repeats the one that is ended.
 --
 -- An endpoint shows since when it fails, and is disabled when that was long enough ago, or when its receiver says that it is
 -- gone; also one that an operator has paused. Of several results for one endpoint the last in the list decides. Only

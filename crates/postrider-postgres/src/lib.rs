@@ -114,7 +114,12 @@ impl PostgresStore {
         // The pool would try for seconds, and then only know that it has no connection; one attempt says why.
         let failed = || error::store_error("connecting to Postgres");
         let attempt = tokio::time::timeout(ACQUIRE_TIMEOUT, options.connect()).await;
-        let connection = attempt.map_err(|_| failed()(sqlx::Error::PoolTimedOut))?.map_err(failed())?;
+        let silent = |_| {
+            let message =
+                format!("connecting to Postgres: no answer within {ACQUIRE_TIMEOUT:?}; is this its host and port?");
+            StoreError::new(StoreErrorCode::Unavailable, message)
+        };
+        let connection = attempt.map_err(silent)?.map_err(failed())?;
         connection.close().await.map_err(failed())?;
         Ok(Self::with_options(options))
     }

@@ -14,6 +14,12 @@ const MEMORY: Duration = Duration::from_millis(100);
 const BUSY_FROM: f64 = 400.0;
 /// Below how many it is not any more.
 const QUIET_BELOW: f64 = 200.0;
+/// How soon it looks again after it has found something.
+const FIRST_LOOK: Duration = Duration::from_millis(2);
+/// It is not busy any more when it would look later than this.
+const LAST_BUSY_LOOK: Duration = Duration::from_millis(16);
+/// It does not look by itself any more when it would do so later than this.
+const LAST_LOOK: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Default)]
 pub(crate) struct Pace {
@@ -21,6 +27,8 @@ pub(crate) struct Pace {
     rate: f64,
     counted_at: Option<Instant>,
     is_busy: bool,
+    /// After how long to look although nobody has called, if it was busy not long ago.
+    look_after: Option<Duration>,
 }
 
 impl Pace {
@@ -31,10 +39,23 @@ impl Pace {
         self.rate = self.rate_at(now) + added;
         self.counted_at = Some(now);
         self.is_busy |= self.rate >= BUSY_FROM;
+        if self.is_busy && count > 0 {
+            self.look_after = Some(FIRST_LOOK);
+        }
+    }
+
+    /// It has waited as long as [`Self::look_after`] says. If there is something, it says so by [`Self::took`].
+    pub(crate) fn looks(&mut self) {
+        self.look_after = self.look_after.map(|after| after * 2).filter(|after| *after <= LAST_LOOK);
+    }
+
+    pub(crate) const fn look_after(&self) -> Option<Duration> {
+        self.look_after
     }
 
     pub(crate) fn is_busy(&mut self, now: Instant) -> bool {
-        self.is_busy &= self.rate_at(now) >= QUIET_BELOW;
+        let has_found = self.look_after.is_some_and(|after| after <= LAST_BUSY_LOOK);
+        self.is_busy &= has_found && self.rate_at(now) >= QUIET_BELOW;
         self.is_busy
     }
 
@@ -85,5 +106,30 @@ mod tests {
         pace.took(10, now + MEMORY);
         assert!((QUIET_BELOW..BUSY_FROM).contains(&pace.rate));
         assert!(!pace.is_busy(now + MEMORY), "between the two rates it stays as it is");
+    }
+
+    #[test]
+    fn whoever_looks_in_vain_is_not_busy_for_long_and_looks_less_and_less() {
+        let (mut pace, now) = (Pace::default(), Instant::now());
+        pace.took(5_000, now);
+        pace.looks();
+        pace.took(1, now);
+        assert_eq!(pace.look_after(), Some(FIRST_LOOK), "there was something");
+        let mut looks = Vec::new();
+        while let Some(after) = pace.look_after() {
+            looks.push((after.as_millis(), pace.is_busy(now)));
+            pace.looks();
+            pace.took(0, now);
+        }
+        let is_busy_at = [2, 4, 8, 16].map(|after| (after, true));
+        let is_quiet_at = [32, 64, 128, 256, 512].map(|after| (after, false));
+        assert_eq!(looks, [is_busy_at.as_slice(), &is_quiet_at].concat());
+    }
+
+    #[test]
+    fn whoever_was_never_busy_does_not_look() {
+        let (mut pace, now) = (Pace::default(), Instant::now());
+        pace.took(1, now);
+        assert_eq!(pace.look_after(), None);
     }
 }

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use postrider::store::{Promoted, Recovered, Settle, Settlement};
-use postrider::{DeliveryId, Lease, LeaseToken, Verdict, WorkerId};
+use postrider::{DeliveryId, Lease, LeaseToken, StoreErrorCode, Verdict, WorkerId};
 use sqlx::postgres::{PgArguments, PgRow, Postgres};
 use sqlx::query::Query;
 use uuid::Uuid;
@@ -13,6 +13,9 @@ use uuid::Uuid;
 use crate::PostgresStore;
 use crate::error::Result;
 use crate::values::{Columns as _, count, int, micros, text};
+
+/// How often a settle is tried that meets another one of the same leases.
+const MAX_TRIES: u32 = 5;
 
 fn ids(leases: &[Lease]) -> Vec<Uuid> {
     leases.iter().map(|lease| lease.delivery_id.as_uuid()).collect()
@@ -75,7 +78,7 @@ impl PostgresStore {
         let mut seen = HashSet::with_capacity(settles.len());
         let firsts: Vec<usize> = (0..settles.len()).filter(|&index| seen.insert(leases[index])).collect();
         let firsts_of = || firsts.iter().map(|&index| &settles[index]);
-        let applied = self.rows("settling", self.settling(worker, firsts_of)).await?;
+        let applied = self.apply(worker, firsts_of).await?;
         let mut settlements = vec![Settlement::LeaseLost; settles.len()];
         for row in &applied {
             settlements[firsts[index_of(row)?]] = Settlement::Applied;
@@ -84,6 +87,22 @@ impl PostgresStore {
             self.mark_settled_earlier(&leases, &mut settlements).await?;
         }
         Ok(settlements)
+    }
+
+    /// Two calls with the same leases, as when one is repeated while the first is still at work, take them in the order of
+    /// their plans, and where these differ they may wait for each other. The one that Postgres ends has done nothing, and repeats.
+    async fn apply<'s, I: Iterator<Item = &'s Settle>>(
+        &self,
+        worker: &WorkerId,
+        settles: impl Fn() -> I,
+    ) -> Result<Vec<PgRow>> {
+        for _ in 1..MAX_TRIES {
+            match self.rows("settling", self.settling(worker, &settles)).await {
+                Err(error) if error.code == StoreErrorCode::Conflict => {}
+                done => return done,
+            }
+        }
+        self.rows("settling", self.settling(worker, settles)).await
     }
 
     fn settling<'s, I: Iterator<Item = &'s Settle>>(

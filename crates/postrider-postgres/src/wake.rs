@@ -3,11 +3,7 @@
 //! NOTIFY takes a lock that serialises all commits of the database, so writers look first whether anybody would hear it:
 //! whoever waits has a live row in `postrider.listeners`. The row says until when, is renewed when it is about to
 //! lapse and not at each wait, and simply lapses when its owner is gone. A dispatcher that is [busy](crate::pace) takes it
-//! away, and looks by itself every few milliseconds.
-//!
-//! When it is quiet again the row is back, but a transaction that has enqueued before may be open still, and will not notify. So
-//! it goes on looking, at first soon and then less and less often: what a transaction held back for a while is found
-//! about as long after its commit at the latest.
+//! away, and looks by itself.
 //!
 //! One connection listens, from the first wait on. When it is lost, everybody is woken (something may have been missed),
 //! and it is opened again with a growing pause; meanwhile a wait is a pause of its timeout. Waiting is best effort by
@@ -58,10 +54,6 @@ impl Channel {
 const SHORTEST_REGISTRATION: Duration = Duration::from_secs(10);
 /// A longer wait renews its registration in between, so that the row of a process that crashed lapses soon.
 const LONGEST_STRETCH: Duration = Duration::from_mins(1);
-/// How often a busy dispatcher looks by itself.
-const GLANCE: Duration = Duration::from_millis(2);
-/// How long it waits at most before it looks once more after it was busy.
-const LAST_GLANCE: Duration = Duration::from_secs(1);
 const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
@@ -85,8 +77,6 @@ struct Registration {
     until: Option<Instant>,
     /// The last wake-up that a wait has returned for, so that one that comes between two waits is not slept through.
     seen: u64,
-    /// After how long to look once more although nobody has called, if it was busy not long ago.
-    glance: Option<Duration>,
 }
 
 impl Signal {
@@ -131,18 +121,20 @@ impl Wake {
 
     /// Returns when deliveries may have become ready, or after `timeout`.
     pub(crate) async fn wait_ready(&self, pool: &PgPool, timeout: Duration) {
-        if self.pace().is_busy(Instant::now()) {
+        let (is_busy, look_after) = {
+            let mut pace = self.pace();
+            (pace.is_busy(Instant::now()), pace.look_after())
+        };
+        let wait = look_after.map_or(timeout, |after| after.min(timeout));
+        let woken = if is_busy {
             self.withdraw(pool, Channel::Ready).await;
-            tokio::time::sleep(timeout.min(GLANCE)).await;
-            return;
-        }
-        let glance = self.ready.state().glance;
-        let woken = self.wait(pool, Channel::Ready, glance.map_or(timeout, |glance| glance.min(timeout))).await;
-        if let Some(glance) = glance
-            && glance <= timeout
-            && !woken
-        {
-            self.ready.state().glance = Some(glance * 2).filter(|glance| *glance <= LAST_GLANCE);
+            tokio::time::sleep(wait).await;
+            false
+        } else {
+            self.wait(pool, Channel::Ready, wait).await
+        };
+        if !woken && look_after == Some(wait) {
+            self.pace().looks();
         }
     }
 
@@ -217,12 +209,8 @@ impl Wake {
 
     /// Takes the row away, if there is one.
     async fn withdraw(&self, pool: &PgPool, channel: Channel) {
-        {
-            let mut state = self.signal(channel).state();
-            if state.until.take().is_none() {
-                return;
-            }
-            state.glance = Some(GLANCE);
+        if self.signal(channel).state().until.take().is_none() {
+            return;
         }
         let statement = sqlx::query(include_str!("../sql/listen_no_more.sql")).bind(self.id).bind(channel.as_str());
         if let Err(error) = ask(pool, statement).await {

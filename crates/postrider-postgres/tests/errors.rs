@@ -31,6 +31,17 @@ async fn a_server_that_is_not_there_is_unavailable() {
 }
 
 #[tokio::test]
+async fn a_server_that_does_not_answer_is_unavailable() {
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = silent.local_addr().unwrap().port();
+    // Time flies while nothing happens.
+    tokio::time::pause();
+    let error = PostgresStore::connect(&format!("postgres://someone@127.0.0.1:{port}/nowhere")).await.unwrap_err();
+    assert_eq!(error.code, StoreErrorCode::Unavailable, "{error}");
+    assert!(error.message.contains("no answer within 4s"), "{error}");
+}
+
+#[tokio::test]
 async fn a_url_that_cannot_be_read_is_not_repeated() {
     let error = PostgresStore::connect("postgres://someone:canary-4711@host:not-a-port/x").await.unwrap_err();
     assert!(!format!("{error} {error:?}").contains("canary"), "{error:?}");
