@@ -20,11 +20,17 @@
 -- lock with SKIP LOCKED, so that concurrent claims take different rows and never wait; both are materialised, since a
 -- lateral subquery with a lock that is run twice would lock other rows. The rows are then deleted by their address.
 --
+-- The plan of this text is meant for tables of up to $16 and $17 bytes (see plans.rs). If they are larger, nothing is visited
+-- or taken, and the last row says how large they are.
+--
 -- The tokens of the leases are the caller's ($15), as many as there are slots: drawing random numbers here costs as much as
 -- writing a row. What was taken comes in no order, since sorting would copy each payload, and the last row says where
 -- the claim went.
-with recursive visited (lane, position, visits, eligible, wrapped, in_flight, free, is_metered) as (
+with recursive sized as materialized (
+  select pg_relation_size('postrider.deliveries') as deliveries, pg_relation_size('postrider.events') as events
+), visited (lane, position, visits, eligible, wrapped, in_flight, free, is_metered) as (
   select coalesce($8::text, '') collate "C", null::bigint, 0, 0, $8::text is null, 0, 0, false
+  from sized where sized.deliveries <= $16::bigint and sized.events <= $17::bigint
   union all
   select next.lane, next.position, v.visits + 1, v.eligible + (slots.free > 0)::int, next.wrapped, busy.in_flight, slots.free,
          coalesce(endpoint.is_metered, false)
@@ -120,7 +126,8 @@ select l.delivery_id, l.token, t.lane, t.position, d.tenant, d.event_id, e.type,
        d.attempt_count, d.earlier_attempts, d.abandoned_count, d.endpoint_id,
        null::timestamptz as at, null::boolean as complete, null::text as last_lane, null::text as first_lane,
        null::text[] as seen_lanes, null::bigint[] as seen_positions,
-       null::text[] as metered_lanes, null::bigint[] as metered_positions, null::int as reserved
+       null::text[] as metered_lanes, null::bigint[] as metered_positions, null::int as reserved,
+       null::bigint as deliveries_bytes, null::bigint as events_bytes
 from leased l
 join taken t on t.delivery_id = l.delivery_id
 join postrider.deliveries d on d.id = l.delivery_id
@@ -131,6 +138,7 @@ select null, null, null, null, null, null, null, null, null, null, null, null, n
        (select v.lane from visited v where v.position is not null order by v.visits limit 1),
        case when $13::boolean then (select array_agg(v.lane order by v.visits) from visited v where v.position is not null) end,
        case when $13::boolean then (select array_agg(v.position order by v.visits) from visited v where v.position is not null) end,
-       reserved.lanes, reserved.positions, reserved.slots
-from ended
+       reserved.lanes, reserved.positions, reserved.slots, sized.deliveries, sized.events
+from sized
 cross join reserved
+left join ended on true

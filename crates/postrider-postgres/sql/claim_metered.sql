@@ -70,7 +70,7 @@ with clock as materialized (
     and exists (select from postrider.ready r
                 where r.lane = n.lane collate "C" and r.position >= coalesce(n.last + 1, n.position))
 )
-select clock.at, ceil(next.wait * 1000000)::bigint as next_token_in, claimed.*
+select claimed.*, clock.at, ceil(next.wait * 1000000)::bigint as next_token_in
 from clock
 cross join next
 left join (

@@ -4,7 +4,11 @@
 --
 -- The leases are looked up by their keys, and matched with the results by a full join, which is always made by hashing: a
 -- plain join may have been planned while `leases` happened to be empty, and would then compare each with each. No result
--- comes twice: the caller sees to that.
+-- comes twice, and they come in the order of their deliveries, whose rows are then found and written page by page: the
+-- caller sees to that. `n` is their number in the list as it was given.
+--
+-- What is kept for several readers is written out and read again row by row. So the join is a subquery, kept apart by
+-- OFFSET 0, and `moved`, which cannot be one, begins with what every reader wants.
 --
 -- There is one reading of the clock for the whole statement, so that `next_attempt_at - last_attempted_at` is exactly
 -- the delay. Leases are deleted before anything else is looked at, and renewals pass over what is locked. Two settles meet
@@ -21,22 +25,11 @@
 -- that (see feed.rs).
 with clock as materialized (
   select coalesce($1::timestamptz, clock_timestamp()) as at
-), given as materialized (
-  select g.*
-  from unnest($3::uuid[], $4::uuid[], $5::text[], $6::bigint[], $7::text[], $8::int[], $9::int[], $10::bigint[],
-              $11::text[], $12::text[], $13::boolean[], $14::bigint[]) with ordinality
-    as g (delivery_id, token, verdict, delay, outcome, status_code, duration_ms, started_ago, response_excerpt,
-          error_detail, disable_endpoint, disable_after, n)
 ), won as (
   delete from postrider.leases l
   where l.delivery_id = any ($3::uuid[]) and l.owner = $2
-    and ((l.delivery_id, l.token) in (select g.delivery_id, g.token from given g)) is true
+    and ((l.delivery_id, l.token) in (select * from unnest($3::uuid[], $4::uuid[]))) is true
   returning l.delivery_id, l.token, l.lane
-), settled as materialized (
-  select g.*, w.lane
-  from won w
-  full join given g on g.delivery_id = w.delivery_id and g.token = w.token
-  where (w.lane is null) is false
 ), moved as (
   update postrider.deliveries d
   set status = g.verdict,
@@ -45,12 +38,22 @@ with clock as materialized (
       last_attempted_at = c.at,
       next_attempt_at = case when g.verdict = 'failed' then c.at + g.delay * interval '1 microsecond' end,
       error_detail = g.error_detail
-  from settled g
+  from (
+    select g.*, w.lane
+    from won w
+    full join unnest($3::uuid[], $4::uuid[], $5::text[], $6::bigint[], $7::text[], $8::int[], $9::int[], $10::bigint[],
+                     $11::text[], $12::text[], $13::boolean[], $14::bigint[], $15::int[])
+      as g (delivery_id, token, verdict, delay, outcome, status_code, duration_ms, started_ago, response_excerpt,
+            error_detail, disable_endpoint, disable_after, n)
+      on g.delivery_id = w.delivery_id and g.token = w.token
+    where (w.lane is null) is false
+    offset 0
+  ) g
   cross join clock c
   where d.id = g.delivery_id
-  returning d.id, d.event_id, d.endpoint_id, d.status, d.attempt_count, d.earlier_attempts, d.next_attempt_at,
-            g.lane, g.token, g.outcome, g.status_code, g.duration_ms, g.started_ago, g.response_excerpt,
-            g.error_detail, g.disable_endpoint, g.disable_after, g.n, c.at
+  returning d.id, d.event_id, c.at, g.n, d.attempt_count, d.earlier_attempts, g.token, g.duration_ms, g.started_ago,
+            g.disable_endpoint, d.status, g.outcome, g.lane, d.endpoint_id, d.next_attempt_at,
+            g.status_code, g.response_excerpt, g.error_detail, g.disable_after
 ), attempted as (
   insert into postrider.attempts (delivery_id, number, token, outcome, status_code, started_at, duration_ms,
                                   response_excerpt, error_detail, worker_id)
@@ -128,5 +131,5 @@ with clock as materialized (
   where exists (select from moved)
     and exists (select from postrider.listeners l where l.channel = 'announced' and l.until > statement_timestamp())
 )
-select m.n - 1 as index, (select count(*) from notified) as notified
+select m.n as index, (select count(*) from notified) as notified
 from moved m

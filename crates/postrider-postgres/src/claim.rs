@@ -11,13 +11,16 @@ use bytes::Bytes;
 use jiff::Timestamp;
 use postrider::store::{Claim, ClaimRequest, Claimed, Lane};
 use postrider::{DeliveryId, Endpoint, EndpointId, EventId, Lease, LeaseToken};
-use sqlx::postgres::PgRow;
+use sqlx::postgres::{PgArguments, PgRow, Postgres};
+use sqlx::query::Query;
+use sqlx::{Decode, Row as _, Type};
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use crate::error::Result;
+use crate::error::{Result, damaged, store_error};
 use crate::floors::Look;
 use crate::meters::{Metered, MeteredLane};
+use crate::plans::{Plans, Sizes};
 use crate::values::{Columns as _, int, micros};
 use crate::{PostgresStore, endpoints};
 
@@ -35,31 +38,32 @@ pub(crate) struct Taken {
 
 impl Taken {
     /// Takes the rows that are claims, in the order in which they became due.
+    ///
+    /// By place and not by name, which would be looked up for each row again: all statements that claim begin with these columns.
     pub(crate) fn extend(&mut self, rows: &[PgRow]) -> Result<()> {
         let mut taken = Vec::with_capacity(rows.len());
         for row in rows {
-            if let Some(id) = row.value::<Option<Uuid>>("delivery_id")? {
-                taken.push((row.value::<i64>("position")?, id, row));
+            if let Some(id) = at::<Option<Uuid>>(row, 0)? {
+                taken.push((at::<i64>(row, 3)?, id, row));
             }
         }
         taken.sort_unstable_by_key(|(position, ..)| *position);
         for (_, id, row) in taken {
-            let endpoint_id: Option<Uuid> = row.value("endpoint_id")?;
             let claim = Claim {
-                lease: Lease { delivery_id: DeliveryId::from_uuid(id), token: LeaseToken(row.value("token")?) },
-                lane: Lane(row.value("lane")?),
-                tenant: row.value("tenant")?,
-                event_id: EventId::from_uuid(row.value("event_id")?),
-                event_type: row.value("type")?,
-                payload: Bytes::from(row.value::<Vec<u8>>("payload")?),
-                destination_url: row.value("destination_url")?,
-                attempt_count: row.unsigned("attempt_count")?,
-                earlier_attempts: row.unsigned("earlier_attempts")?,
-                abandoned_count: row.unsigned("abandoned_count")?,
+                lease: Lease { delivery_id: DeliveryId::from_uuid(id), token: LeaseToken(at(row, 1)?) },
+                lane: Lane(at(row, 2)?),
+                tenant: at(row, 4)?,
+                event_id: EventId::from_uuid(at(row, 5)?),
+                event_type: at(row, 6)?,
+                payload: Bytes::from(at::<Vec<u8>>(row, 7)?),
+                destination_url: at(row, 8)?,
+                attempt_count: number_at(row, 9)?,
+                earlier_attempts: number_at(row, 10)?,
+                abandoned_count: number_at(row, 11)?,
                 endpoint: None,
             };
             self.claims.push(claim);
-            self.endpoint_ids.push(endpoint_id);
+            self.endpoint_ids.push(at(row, 12)?);
         }
         Ok(())
     }
@@ -163,40 +167,59 @@ impl PostgresStore {
         metered: MeteredLanes,
         taken: &mut Taken,
     ) -> Result<Pass> {
+        loop {
+            let most = self.shared.plans.most();
+            let lent = self.lend("claiming").await?;
+            let began = Instant::now();
+            let rows = lent.rows(self.taking(request, limit, look, metered, most)).await?;
+            let took = began.elapsed();
+            let head = rows.last().expect("a claim always has a row that says where it ended");
+            let sizes = Sizes { deliveries: head.value("deliveries_bytes")?, events: head.value("events_bytes")? };
+            if !self.shared.plans.learn(sizes, most) {
+                continue;
+            }
+            taken.extend(&rows)?;
+            self.shared.floors.learn(look, Instant::now(), took, pairs(head, "seen_lanes", "seen_positions")?);
+            let metered = pairs(head, "metered_lanes", "metered_positions")?;
+            return Ok(Pass {
+                at: head.instant("at")?,
+                complete: head.value("complete")?,
+                first_lane: head.value("first_lane")?,
+                last_lane: head.value("last_lane")?,
+                metered: metered.map(|(lane, position)| MeteredLane { lane, position }).collect(),
+                reserved: head.unsigned("reserved")?,
+            });
+        }
+    }
+
+    fn taking(
+        &self,
+        request: &ClaimRequest,
+        limit: u32,
+        look: &Look,
+        metered: MeteredLanes,
+        most: Sizes,
+    ) -> Query<'static, Postgres, PgArguments> {
         // More lanes than free slots would leave some of them looked at without their turn.
         let lanes = limit.clamp(1, MAX_LANES);
-        let lent = self.lend("claiming").await?;
-        let began = Instant::now();
-        let query = sqlx::query(include_str!("../sql/claim.sql"))
+        sqlx::query(Plans::text(include_str!("../sql/claim.sql"), most))
             .bind(self.now())
-            .bind(request.worker.as_str())
+            .bind(request.worker.as_str().to_owned())
             .bind(micros(request.lease))
             .bind(int(limit))
             .bind(int(request.lane_limit))
-            .bind(request.in_flight.iter().map(|(lane, _)| lane.0.as_str()).collect::<Vec<_>>())
+            .bind(request.in_flight.iter().map(|(lane, _)| lane.0.clone()).collect::<Vec<_>>())
             .bind(request.in_flight.iter().map(|(_, count)| int(*count)).collect::<Vec<_>>())
-            .bind(request.after.as_ref().map(|lane| lane.0.as_str()))
+            .bind(request.after.as_ref().map(|lane| lane.0.clone()))
             .bind(int(lanes))
             .bind(MAX_VISITS)
-            .bind(&look.lanes)
-            .bind(&look.positions)
+            .bind(look.lanes.clone())
+            .bind(look.positions.clone())
             .bind(look.observe)
             .bind(metered == MeteredLanes::Reserve)
-            .bind((0..limit).map(|_| Uuid::new_v4()).collect::<Vec<_>>());
-        let rows = lent.rows(query).await?;
-        let took = began.elapsed();
-        taken.extend(&rows)?;
-        let head = rows.last().expect("a claim always has a row that says where it ended");
-        self.shared.floors.learn(look, Instant::now(), took, pairs(head, "seen_lanes", "seen_positions")?);
-        let metered = pairs(head, "metered_lanes", "metered_positions")?;
-        Ok(Pass {
-            at: head.instant("at")?,
-            complete: head.value("complete")?,
-            first_lane: head.value("first_lane")?,
-            last_lane: head.value("last_lane")?,
-            metered: metered.map(|(lane, position)| MeteredLane { lane, position }).collect(),
-            reserved: head.unsigned("reserved")?,
-        })
+            .bind((0..limit).map(|_| Uuid::new_v4()).collect::<Vec<_>>())
+            .bind(most.deliveries)
+            .bind(most.events)
     }
 
     async fn endpoints_of(&self, ids: &[Option<Uuid>]) -> Result<HashMap<Uuid, Arc<Endpoint>>> {
@@ -209,6 +232,14 @@ impl PostgresStore {
         let found = self.read_endpoints(&wanted).await?;
         Ok(found.into_iter().map(|endpoint| (EndpointId::as_uuid(&endpoint.id), Arc::new(endpoint))).collect())
     }
+}
+
+fn at<'r, T: Decode<'r, Postgres> + Type<Postgres>>(row: &'r PgRow, place: usize) -> Result<T> {
+    row.try_get(place).map_err(store_error("reading a claim"))
+}
+
+fn number_at(row: &PgRow, place: usize) -> Result<u32> {
+    u32::try_from(at::<i32>(row, place)?).map_err(|error| damaged("a count", error))
 }
 
 /// Lanes with a position each, from two columns of arrays.

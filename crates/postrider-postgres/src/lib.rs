@@ -33,6 +33,7 @@ mod migrate;
 mod once;
 mod operate;
 mod pace;
+mod plans;
 mod settle;
 mod store;
 #[cfg(feature = "testing")]
@@ -54,6 +55,7 @@ use sqlx::{ConnectOptions as _, Connection as _, PgPool};
 use crate::error::Result;
 use crate::floors::Floors;
 use crate::lent::{Heartbeats, Reach};
+use crate::plans::Plans;
 use crate::values::Instant;
 use crate::wake::Wake;
 
@@ -84,6 +86,7 @@ struct Shared {
     heartbeats: Heartbeats,
     wake: Wake,
     floors: Floors,
+    plans: Plans,
     frozen_clock: RwLock<Option<Timestamp>>,
     reach: Reach,
     /// Whether the schema was found to be the one that this program knows.
@@ -148,6 +151,7 @@ impl PostgresStore {
             heartbeats,
             wake,
             floors: Floors::default(),
+            plans: Plans::default(),
             frozen_clock: RwLock::new(None),
             reach: Reach::default(),
             is_schema_known: AtomicBool::new(false),

@@ -53,7 +53,7 @@ impl PostgresStore {
             let busy: HashMap<&str, u32> =
                 request.in_flight.iter().map(|(lane, count)| (lane.0.as_str(), *count)).collect();
             let held = || lanes.iter().filter(|metered| held.contains(&metered.lane));
-            let claim = sqlx::query(include_str!("../sql/claim_metered.sql"))
+            let claim = sqlx::query(self.shared.plans.current(include_str!("../sql/claim_metered.sql")))
                 .bind(self.now())
                 .bind(request.worker.as_str())
                 .bind(micros(request.lease))

@@ -157,7 +157,7 @@ impl PostgresStore {
         after: Option<EventId>,
         limit: u32,
     ) -> Result<Retained> {
-        let query = sqlx::query(include_str!("../sql/retain.sql"))
+        let query = sqlx::query(self.shared.plans.current(include_str!("../sql/retain.sql")))
             .bind(self.now())
             .bind(micros(older_than))
             .bind(after.map(|id| id.as_uuid()))

@@ -1,7 +1,6 @@
 //! What dispatchers do with their leases: renew, settle, release; and what anybody does for those who no longer can:
 //! recover, promote.
 
-use std::collections::HashSet;
 use std::time::Duration;
 
 use postrider::store::{Promoted, Recovered, Settle, Settlement};
@@ -25,8 +24,8 @@ fn tokens(leases: &[Lease]) -> Vec<Uuid> {
     leases.iter().map(|lease| lease.token.0).collect()
 }
 
-fn index_of(row: &PgRow) -> Result<usize> {
-    Ok(usize::try_from(row.value::<i64>("index")?).expect("the list's own index"))
+fn index_of(index: i64) -> usize {
+    usize::try_from(index).expect("the list's own index")
 }
 
 /// A duration in whole milliseconds, as the history shows it.
@@ -74,14 +73,14 @@ impl PostgresStore {
             return Ok(Vec::new());
         }
         let leases: Vec<Lease> = settles.iter().map(|settle| settle.lease).collect();
+        let mut order: Vec<usize> = (0..settles.len()).collect();
+        order.sort_by_key(|&index| (leases[index].delivery_id, leases[index].token.0));
         // Of several results for one lease the first counts.
-        let mut seen = HashSet::with_capacity(settles.len());
-        let firsts: Vec<usize> = (0..settles.len()).filter(|&index| seen.insert(leases[index])).collect();
-        let firsts_of = || firsts.iter().map(|&index| &settles[index]);
-        let applied = self.apply(worker, firsts_of).await?;
+        order.dedup_by_key(|index| leases[*index]);
+        let applied = self.apply(worker, settles, &order).await?;
         let mut settlements = vec![Settlement::LeaseLost; settles.len()];
         for row in &applied {
-            settlements[firsts[index_of(row)?]] = Settlement::Applied;
+            settlements[index_of(row.value::<i32>("index")?.into())] = Settlement::Applied;
         }
         if applied.len() < settles.len() {
             self.mark_settled_earlier(&leases, &mut settlements).await?;
@@ -91,57 +90,59 @@ impl PostgresStore {
 
     /// Two calls with the same leases, as when one is repeated while the first is still at work, take them in the order of
     /// their plans, and where these differ they may wait for each other. The one that Postgres ends has done nothing, and repeats.
-    async fn apply<'s, I: Iterator<Item = &'s Settle>>(
-        &self,
-        worker: &WorkerId,
-        settles: impl Fn() -> I,
-    ) -> Result<Vec<PgRow>> {
+    async fn apply(&self, worker: &WorkerId, settles: &[Settle], order: &[usize]) -> Result<Vec<PgRow>> {
         for _ in 1..MAX_TRIES {
-            match self.rows("settling", self.settling(worker, &settles)).await {
+            match self.rows("settling", self.settling(worker, settles, order)).await {
                 Err(error) if error.code == StoreErrorCode::Conflict => {}
                 done => return done,
             }
         }
-        self.rows("settling", self.settling(worker, settles)).await
+        self.rows("settling", self.settling(worker, settles, order)).await
     }
 
-    fn settling<'s, I: Iterator<Item = &'s Settle>>(
+    /// The results that `order` names, in that order.
+    fn settling(
         &self,
         worker: &WorkerId,
-        settles: impl Fn() -> I,
+        settles: &[Settle],
+        order: &[usize],
     ) -> Query<'static, Postgres, PgArguments> {
-        let leases: Vec<Lease> = settles().map(|settle| settle.lease).collect();
+        let ordered = || order.iter().map(|&index| &settles[index]);
+        let leases: Vec<Lease> = ordered().map(|settle| settle.lease).collect();
         let verdict = |settle: &Settle| match settle.verdict {
             Verdict::Delivered => ("delivered", None),
             Verdict::Retry { after } => ("failed", Some(micros(after))),
             Verdict::Dead => ("dead", None),
         };
-        let attempts = || settles().map(|settle| &settle.attempt);
-        sqlx::query(include_str!("../sql/settle.sql"))
+        let attempts = || ordered().map(|settle| &settle.attempt);
+        sqlx::query(self.shared.plans.current(include_str!("../sql/settle.sql")))
             .bind(self.now())
             .bind(worker.as_str().to_owned())
             .bind(ids(&leases))
             .bind(tokens(&leases))
-            .bind(settles().map(|settle| verdict(settle).0).collect::<Vec<_>>())
-            .bind(settles().map(|settle| verdict(settle).1).collect::<Vec<_>>())
+            .bind(ordered().map(|settle| verdict(settle).0).collect::<Vec<_>>())
+            .bind(ordered().map(|settle| verdict(settle).1).collect::<Vec<_>>())
             .bind(attempts().map(|attempt| attempt.outcome.as_str()).collect::<Vec<_>>())
             .bind(attempts().map(|attempt| attempt.status_code.map(i32::from)).collect::<Vec<_>>())
             .bind(attempts().map(|attempt| millis(attempt.took)).collect::<Vec<_>>())
             .bind(attempts().map(|attempt| micros(attempt.started_ago)).collect::<Vec<_>>())
             .bind(attempts().map(|attempt| attempt.response_excerpt.as_deref().map(text)).collect::<Vec<_>>())
             .bind(attempts().map(|attempt| attempt.error_detail.as_deref().map(text)).collect::<Vec<_>>())
-            .bind(settles().map(|settle| settle.disable_endpoint).collect::<Vec<_>>())
-            .bind(settles().map(|settle| settle.disable_after.map(micros)).collect::<Vec<_>>())
+            .bind(ordered().map(|settle| settle.disable_endpoint).collect::<Vec<_>>())
+            .bind(ordered().map(|settle| settle.disable_after.map(micros)).collect::<Vec<_>>())
+            .bind(order.iter().map(|&index| i32::try_from(index).expect("a list is short")).collect::<Vec<_>>())
     }
 
     async fn mark_settled_earlier(&self, leases: &[Lease], settlements: &mut [Settlement]) -> Result<()> {
         let unapplied: Vec<usize> =
             (0..leases.len()).filter(|&index| settlements[index] == Settlement::LeaseLost).collect();
         let asked: Vec<Lease> = unapplied.iter().map(|&index| leases[index]).collect();
-        let query = sqlx::query(include_str!("../sql/settle_earlier.sql")).bind(ids(&asked)).bind(tokens(&asked));
+        let query = sqlx::query(self.shared.plans.current(include_str!("../sql/settle_earlier.sql")))
+            .bind(ids(&asked))
+            .bind(tokens(&asked));
         let rows = self.rows("settling", query).await?;
         for row in &rows {
-            settlements[unapplied[index_of(row)?]] = Settlement::AppliedEarlier;
+            settlements[unapplied[index_of(row.value("index")?)]] = Settlement::AppliedEarlier;
         }
         Ok(())
     }
@@ -159,8 +160,10 @@ impl PostgresStore {
     }
 
     pub(crate) async fn recover_expired(&self, limit: u32, max_abandoned: u32) -> Result<Recovered> {
-        let query =
-            sqlx::query(include_str!("../sql/recover.sql")).bind(self.now()).bind(int(limit)).bind(int(max_abandoned));
+        let query = sqlx::query(self.shared.plans.current(include_str!("../sql/recover.sql")))
+            .bind(self.now())
+            .bind(int(limit))
+            .bind(int(max_abandoned));
         let row = self.row("recovering expired leases", query).await?;
         Ok(Recovered { returned: count(row.value("returned")?)?, dead: count(row.value("dead")?)? })
     }

@@ -102,7 +102,7 @@ fn tokens(count: usize) -> impl Iterator<Item = Uuid> {
 async fn explain_claim(store: &PostgresStore, saturated: &str, floor: Option<(&str, i64)>) -> Value {
     let mut transaction = store.pool().begin().await.unwrap();
     let prepare = concat!(
-        "prepare claim (timestamptz, text, bigint, int, int, text[], int[], text, int, int, text[], bigint[], boolean, boolean, uuid[]) as ",
+        "prepare claim (timestamptz, text, bigint, int, int, text[], int[], text, int, int, text[], bigint[], boolean, boolean, uuid[], bigint, bigint) as ",
         include_str!("../sql/claim.sql")
     );
     sqlx::raw_sql(prepare).execute(&mut *transaction).await.unwrap();
@@ -112,7 +112,7 @@ async fn explain_claim(store: &PostgresStore, saturated: &str, floor: Option<(&s
     let explain = format!(
         "explain (analyze, buffers, format json) execute claim \
          (null, 'w', 30000000, 10, 64, '{{{saturated}}}', '{{64}}', null, 10, 512, '{{{floor_lane}}}', '{{{floor}}}', false, true, \
-          '{{{tokens}}}')"
+          '{{{tokens}}}', 1000000000, 1000000000)"
     );
     let plan = sqlx::query_scalar(AssertSqlSafe(explain)).persistent(false).fetch_one(&mut *transaction).await.unwrap();
     sqlx::raw_sql("deallocate claim").execute(&mut *transaction).await.unwrap();
@@ -197,6 +197,8 @@ async fn lanes_with_and_without_a_floor_are_all_visited_in_order() {
                 .bind(true)
                 .bind(true)
                 .bind(tokens(100).collect::<Vec<_>>())
+                .bind(i64::MAX)
+                .bind(i64::MAX)
                 .fetch_all(&mut *transaction)
                 .await
                 .unwrap();
@@ -261,12 +263,12 @@ async fn leases_are_looked_up_by_their_keys_also_where_none_was_counted() {
     let database = TestDatabase::create().await;
     let store = database.store();
     sqlx::raw_sql("vacuum analyze postrider.leases").execute(store.pool()).await.unwrap();
-    let nothing = "'{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}'";
+    let nothing = "'{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}'";
     let statements = [
         ("(timestamptz, text, uuid[], uuid[], bigint)", include_str!("../sql/renew.sql"), "null, 'w', '{}', '{}', 1"),
         ("(text, uuid[], uuid[])", include_str!("../sql/release.sql"), "'w', '{}', '{}'"),
         (
-            "(timestamptz, text, uuid[], uuid[], text[], bigint[], text[], int[], int[], bigint[], text[], text[], boolean[], bigint[])",
+            "(timestamptz, text, uuid[], uuid[], text[], bigint[], text[], int[], int[], bigint[], text[], text[], boolean[], bigint[], int[])",
             include_str!("../sql/settle.sql"),
             &format!("null, 'w', '{{}}', '{{}}', {nothing}"),
         ),

@@ -47,6 +47,8 @@ pub(crate) fn settle(
         settles.iter().map(|settle| session.remembered.take(settle.lease.token.0)).collect();
     let settlements = settle_each(session, worker, settles, &mut known, &mut applied)?;
     session.announced |= !applied.is_empty();
+    // What comes last in the list counts for its endpoint.
+    applied.sort_unstable_by_key(|(index, _)| *index);
     for (index, endpoint_id) in applied {
         if let Some(endpoint_id) = endpoint_id {
             streaks.note(session, endpoint_id, &settles[index])?;
@@ -55,8 +57,9 @@ pub(crate) fn settle(
     Ok(settlements)
 }
 
-/// Settles one by one with statements that are looked up once for all. Of those that were applied it notes the endpoint,
-/// which is looked after when all are done.
+/// Settles one by one with statements that are looked up once for all, in the order of the deliveries, whose rows are then
+/// found and written page by page. Of those that were applied it notes the endpoint, which is looked after when all
+/// are done.
 fn settle_each(
     session: &Session,
     worker: &WorkerId,
@@ -65,18 +68,23 @@ fn settle_each(
     applied: &mut Vec<(usize, Option<EndpointId>)>,
 ) -> rusqlite::Result<Vec<Settlement>> {
     let mut statements = Statements::prepare(session)?;
-    let mut settlements = Vec::with_capacity(settles.len());
-    for (index, settle) in settles.iter().enumerate() {
+    let mut settlements = vec![Settlement::LeaseLost; settles.len()];
+    let mut order: Vec<usize> = (0..settles.len()).collect();
+    order.sort_by_key(|&index| settles[index].lease.delivery_id);
+    for index in order {
+        let settle = &settles[index];
         let (id, token) = (settle.lease.delivery_id.as_uuid(), settle.lease.token.0);
         if statements.consume.execute(params![id, worker.as_str(), token])? == 0 {
             let earlier: Option<i64> = rows::find(&session.connection, sql!("settle_earlier"), params![id, token])?;
-            settlements.push(if earlier.is_some() { Settlement::AppliedEarlier } else { Settlement::LeaseLost });
+            if earlier.is_some() {
+                settlements[index] = Settlement::AppliedEarlier;
+            }
             continue;
         }
         #[cfg(feature = "failpoints")]
         postrider::failpoint::reached(postrider::failpoint::MID_TRANSACTION);
         applied.push((index, statements.apply(session, worker, settle, known[index].take())?));
-        settlements.push(Settlement::Applied);
+        settlements[index] = Settlement::Applied;
     }
     Ok(settlements)
 }

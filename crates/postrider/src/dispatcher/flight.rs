@@ -26,7 +26,7 @@ impl Flight {
         Self { shared, claim, claimed_at, answered_at }
     }
 
-    pub(super) async fn run(self, results: mpsc::Sender<Settle>) {
+    pub(super) async fn run(self, results: &mpsc::Sender<Settle>) {
         let token = self.claim.lease.token;
         let _slot = Slot { shared: &self.shared, token };
         let started = Instant::now();

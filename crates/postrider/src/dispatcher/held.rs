@@ -8,6 +8,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::{Mutex, MutexGuard};
 use std::time::Instant;
 
@@ -16,6 +17,22 @@ use tokio::sync::Notify;
 use crate::ids::DeliveryId;
 use crate::lease::{Lease, LeaseToken};
 use crate::store::Lane;
+
+/// The hash of a token: its own bits, of which 122 are random, and which nobody outside has chosen.
+#[derive(Debug, Default)]
+struct RandomBits(u64);
+
+impl Hasher for RandomBits {
+    fn write(&mut self, bytes: &[u8]) {
+        self.0 ^= bytes.last_chunk().map_or(0, |chunk| u64::from_be_bytes(*chunk));
+    }
+
+    fn write_usize(&mut self, _length: usize) {}
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
 
 /// How many leases are held at most for each slot: one whose attempt is under way, and one that is being settled.
 pub(super) const HELD_PER_SLOT: usize = 2;
@@ -76,7 +93,7 @@ struct Held {
 
 #[derive(Debug, Default)]
 struct Inner {
-    by_token: HashMap<LeaseToken, Held>,
+    by_token: HashMap<LeaseToken, Held, BuildHasherDefault<RandomBits>>,
     lanes: HashMap<Lane, LaneUse>,
     /// How many attempts are under way.
     flying: usize,
@@ -111,10 +128,18 @@ impl Inner {
     }
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Default, Clone, Copy)]
 struct LaneUse {
     in_flight: u32,
     limit: u32,
+}
+
+/// What a map has of a lane, which is copied only if it is new.
+fn entry<'m, V: Default>(map: &'m mut HashMap<Lane, V>, lane: &Lane) -> &'m mut V {
+    if !map.contains_key(lane) {
+        map.insert(lane.clone(), V::default());
+    }
+    map.get_mut(lane).expect("it is there")
 }
 
 /// All leases that are held.
@@ -165,9 +190,9 @@ impl HeldLeases {
         let mut inner = self.lock();
         let mut offered: HashMap<Lane, u32> = HashMap::new();
         for Granted { lease, lane, lane_limit, lane_shared, safe_until, hard_deadline } in granted {
-            let lane_use = inner.lanes.entry(lane.clone()).or_insert(LaneUse { in_flight: 0, limit: 0 });
+            let lane_use = entry(&mut inner.lanes, &lane);
             *lane_use = LaneUse { in_flight: lane_use.in_flight + 1, limit: lane_limit };
-            *offered.entry(lane.clone()).or_default() += 1;
+            *entry(&mut offered, &lane) += 1;
             let delivery_id = lease.delivery_id;
             let (stage, renewing) = (Stage::Flying, true);
             let held = Held { delivery_id, lane, safe_until, hard_deadline, stage, renewing, lane_shared };

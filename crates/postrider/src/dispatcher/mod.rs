@@ -31,6 +31,7 @@
 mod builder;
 mod care;
 mod claim_loop;
+mod crew;
 mod exhaustion;
 mod flight;
 mod heartbeat;
