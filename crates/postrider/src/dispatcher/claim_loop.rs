@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use tokio::sync::{mpsc, watch};
-use tokio::task::{JoinHandle, JoinSet};
+use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::crew::Crew;
@@ -44,32 +44,12 @@ struct Times {
     at: Timestamp,
 }
 
-/// A claim that is under way, in a task of its own.
-struct Asked {
-    limit: u32,
-    at: Instant,
-    /// What was in flight per lane.
-    in_flight: Vec<(Lane, u32)>,
-    answer: JoinHandle<(Result<Claimed, StoreError>, Instant)>,
-}
-
-impl Asked {
-    /// The answer, and when it came.
-    async fn answer(
-        answer: JoinHandle<(Result<Claimed, StoreError>, Instant)>,
-    ) -> (Result<Claimed, StoreError>, Instant) {
-        answer.await.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))
-    }
-}
-
 /// Claims and launches, until it is told to stop.
 pub(super) struct ClaimLoop {
     shared: Arc<Shared>,
     crew: Crew,
     stopping: watch::Receiver<bool>,
     cursor: Option<Lane>,
-    /// The next claim, where it was asked for before the last one was launched.
-    ahead: Option<Asked>,
     /// The last claim filled all free slots that it was for.
     more_waits: bool,
     /// When the last claim that took something was asked for.
@@ -93,7 +73,6 @@ impl ClaimLoop {
             crew,
             stopping,
             cursor: None,
-            ahead: None,
             more_waits: false,
             took_at: None,
             enough,
@@ -121,17 +100,28 @@ impl ClaimLoop {
     pub(super) async fn run(&mut self, flights: &mut JoinSet<()>) {
         while !self.is_stopping() {
             while flights.try_join_next().is_some() {}
-            let asked = match self.ahead.take() {
-                Some(asked) => asked,
-                None if self.has_room().await => self.ask(),
-                None => continue,
-            };
-            let Asked { limit, at: asked_at, in_flight, answer } = asked;
-            let (answer, answered_at) = Asked::answer(answer).await;
-            match answer {
-                Ok(claimed) if self.is_stopping() => self.give_back(claimed).await,
+            if self.shared.held.free_slots() == 0 {
+                self.tell_period(false);
+                self.unless_stopping(self.shared.held.freed()).await;
+                continue;
+            }
+            if self.more_waits {
+                self.unless_stopping(async {
+                    let _ = timeout(GATHER, self.shared.held.room(self.enough)).await;
+                })
+                .await;
+            }
+            let limit = self.shared.held.free_slots().min(MAX_CLAIM);
+            let asked_at = Instant::now();
+            let in_flight = self.shared.held.in_flight_by_lane();
+            match self.claim(limit, in_flight.clone()).await {
+                Ok(claimed) if self.is_stopping() => {
+                    self.shared.count(|totals| totals.claimed += claimed.claims.len() as u64);
+                    let leases: Vec<Lease> = claimed.claims.iter().map(|claim| claim.lease).collect();
+                    release(&self.shared, &leases).await;
+                }
                 Ok(mut claimed) => {
-                    let times = Times { asked_at, answered_at, at: claimed.at };
+                    let times = Times { asked_at, answered_at: Instant::now(), at: claimed.at };
                     self.backoff.reset();
                     let full = claimed.claims.len() >= limit as usize;
                     self.more_waits = full;
@@ -142,11 +132,7 @@ impl ClaimLoop {
                     let saw_every_lane = self.saw_every_lane(&claimed);
                     self.cursor.clone_from(&claimed.cursor);
                     let suspect = suspects::set_apart(&self.shared, &mut claimed.claims).await;
-                    self.register(&claimed.claims, times, &in_flight);
-                    if full && suspect.is_none() && self.shared.held.free_slots() >= self.enough {
-                        self.ahead = Some(self.ask());
-                    }
-                    self.launch(claimed.claims, times, flights);
+                    self.launch(claimed.claims, times, &in_flight, flights);
                     if let Some(suspect) = suspect {
                         self.launch_alone(suspect, times, flights).await;
                     } else if saw_every_lane && !full {
@@ -160,34 +146,6 @@ impl ClaimLoop {
                 }
             }
         }
-        if let Some(asked) = self.ahead.take()
-            && let (Ok(claimed), _) = Asked::answer(asked.answer).await
-        {
-            self.give_back(claimed).await;
-        }
-    }
-
-    /// Waits for free slots, and for more of them where much waits. False if there may be none.
-    async fn has_room(&mut self) -> bool {
-        if self.shared.held.free_slots() == 0 {
-            self.tell_period(false);
-            self.unless_stopping(self.shared.held.freed()).await;
-            return false;
-        }
-        if self.more_waits {
-            self.unless_stopping(async {
-                let _ = timeout(GATHER, self.shared.held.room(self.enough)).await;
-            })
-            .await;
-        }
-        true
-    }
-
-    /// Gives back what was claimed while it was told to stop.
-    async fn give_back(&self, claimed: Claimed) {
-        self.shared.count(|totals| totals.claimed += claimed.claims.len() as u64);
-        let leases: Vec<Lease> = claimed.claims.iter().map(|claim| claim.lease).collect();
-        release(&self.shared, &leases).await;
     }
 
     /// Whether this claim, or those before it together with it, came to every lane.
@@ -222,46 +180,32 @@ impl ClaimLoop {
         self.next_token_at = [self.next_token_at, at].into_iter().flatten().min();
     }
 
-    /// Asks for as much as there are free slots.
-    fn ask(&self) -> Asked {
-        let limit = self.shared.held.free_slots().min(MAX_CLAIM);
-        let (at, in_flight) = (Instant::now(), self.shared.held.in_flight_by_lane());
-        let (shared, request) = (Arc::clone(&self.shared), self.request(limit, in_flight.clone()));
-        let answer = tokio::spawn(async move {
-            let claimed = shared.store.claim(&request).await;
-            (claimed, Instant::now())
-        });
-        Asked { limit, at, in_flight, answer }
-    }
-
-    fn request(&self, limit: u32, mut in_flight: Vec<(Lane, u32)>) -> ClaimRequest {
+    async fn claim(&self, limit: u32, mut in_flight: Vec<(Lane, u32)>) -> Result<Claimed, StoreError> {
         let settings = &self.shared.settings;
         // A lane without a free slot is passed over.
         for lane in self.shared.left_alone.lanes(Instant::now()) {
             in_flight.retain(|(other, _)| *other != lane);
             in_flight.push((lane, settings.max_in_flight_per_destination));
         }
-        ClaimRequest {
+        let request = ClaimRequest {
             worker: settings.worker.clone(),
             lease: settings.term.lease(),
             limit,
             lane_limit: settings.max_in_flight_per_destination,
             in_flight,
             after: self.cursor.clone(),
-        }
+        };
+        self.shared.store.claim(&request).await
     }
 
-    /// Holds the leases of a whole batch, before any of its attempts starts.
-    fn register(&self, claims: &[Claim], times: Times, in_flight: &[(Lane, u32)]) {
+    /// Registers the leases of a whole batch, then starts its attempts.
+    fn launch(&self, claims: Vec<Claim>, times: Times, in_flight: &[(Lane, u32)], flights: &mut JoinSet<()>) {
         #[cfg(feature = "failpoints")]
         if !claims.is_empty() {
             crate::failpoint::reached(crate::failpoint::AFTER_CLAIM);
         }
         self.shared.count(|totals| totals.claimed += claims.len() as u64);
         self.shared.held.add(claims.iter().map(|claim| self.grant(claim, times.asked_at)), in_flight);
-    }
-
-    fn launch(&self, claims: Vec<Claim>, times: Times, flights: &mut JoinSet<()>) {
         let (troubled, claims): (Vec<_>, Vec<_>) = claims.into_iter().partition(care::is_troubled);
         if !troubled.is_empty() {
             flights.spawn(care::set_aside(Arc::clone(&self.shared), troubled));
