@@ -47,7 +47,7 @@ struct Times {
 /// Claims and launches, until it is told to stop.
 pub(super) struct ClaimLoop {
     shared: Arc<Shared>,
-    crew: Crew,
+    crew: Crew<Flight>,
     stopping: watch::Receiver<bool>,
     cursor: Option<Lane>,
     /// The last claim filled all free slots that it was for.
@@ -210,7 +210,7 @@ impl ClaimLoop {
         if !troubled.is_empty() {
             flights.spawn(care::set_aside(Arc::clone(&self.shared), troubled));
         }
-        self.crew.fly(claims.into_iter().map(|claim| self.flight(claim, times)), flights);
+        self.crew.call(claims.into_iter().map(|claim| self.flight(claim, times)), flights);
     }
 
     /// Starts the attempt of a suspect while nothing else is under way, and claims nothing for a moment. If the others take
@@ -231,7 +231,7 @@ impl ClaimLoop {
             return;
         }
         suspects::tell(shared, &suspect);
-        self.crew.fly(std::iter::once(self.flight(suspect, times)), flights);
+        self.crew.call(std::iter::once(self.flight(suspect, times)), flights);
         self.unless_stopping(async {
             let _ = timeout(suspects::HEAD_START, shared.held.emptied()).await;
         })

@@ -6,6 +6,7 @@ use std::time::Instant;
 use jiff::Timestamp;
 use tokio::sync::mpsc;
 
+use super::crew::Duty;
 use super::{Shared, exhaustion, request};
 use crate::lease::LeaseToken;
 use crate::outcome::{Outcome, verdict};
@@ -21,12 +22,8 @@ pub(super) struct Flight {
     answered_at: Instant,
 }
 
-impl Flight {
-    pub(super) fn new(shared: Arc<Shared>, claim: Claim, claimed_at: Timestamp, answered_at: Instant) -> Self {
-        Self { shared, claim, claimed_at, answered_at }
-    }
-
-    pub(super) async fn run(self, results: &mpsc::Sender<Settle>) {
+impl Duty for Flight {
+    async fn run(self, results: &mpsc::Sender<Settle>) {
         let token = self.claim.lease.token;
         let _slot = Slot { shared: &self.shared, token };
         let started = Instant::now();
@@ -57,6 +54,12 @@ impl Flight {
         self.shared.held.landed(token);
         // The settler is gone only when the dispatcher stops; then the lease is still held, and is given back.
         let _ = results.send(result).await;
+    }
+}
+
+impl Flight {
+    pub(super) fn new(shared: Arc<Shared>, claim: Claim, claimed_at: Timestamp, answered_at: Instant) -> Self {
+        Self { shared, claim, claimed_at, answered_at }
     }
 
     /// Gives the lease back as if it had never been granted. While the store does not take it, it is kept: left to expire
