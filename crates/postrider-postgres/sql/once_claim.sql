@@ -4,7 +4,8 @@
 -- A subject whose winner is known already is not touched, so that those who come late do not queue up behind each other;
 -- whoever comes while a claim is under way waits at the row, and takes it if that claim is rolled back. Nor is a subject
 -- touched for an idempotency key that is known: it is an earlier event's. A list names each subject once, as the caller
--- sees to it (batch.rs), and subjects are claimed in order, so that lists with the same ones do not deadlock.
+-- sees to it (batch.rs), and subjects are claimed in order, so that lists with the same ones do not deadlock. Subjects and keys
+-- are looked up one by one, whatever there was when this was planned: OFFSET 0 keeps it that way.
 with clock as materialized (
   select coalesce($1::timestamptz, clock_timestamp()) as at
 ), given as materialized (
@@ -21,7 +22,7 @@ with clock as materialized (
   ) standing on true
   where standing.event_id is null
     and coalesce(g.generation, standing.generation, 1) = coalesce(standing.generation, 1)
-    and not exists (select from postrider.idempotency_keys k where k.tenant = g.tenant and k.key = g.key)
+    and not exists (select from postrider.idempotency_keys k where k.tenant = g.tenant and k.key = g.key offset 0)
   order by g.tenant collate "C", g.subject collate "C"
   on conflict (tenant, subject) do update
   set event_id = excluded.event_id, event_type = excluded.event_type, claimed_at = excluded.claimed_at

@@ -59,3 +59,33 @@ async fn a_backlog_that_came_after_a_statement_was_planned_is_not_read_through()
     .await;
     assert!(read < 10 * i64::from(BATCH), "{read} rows were read to deliver {BATCH}");
 }
+
+/// Keys and subjects are there for good, and are looked up by whoever enqueues: reading all of them would get slower and
+/// slower, until somebody counts them.
+#[tokio::test]
+async fn keys_and_subjects_are_looked_up_one_by_one_also_where_none_was_counted() {
+    let database = TestDatabase::create().await;
+    let pool = database.store().pool().clone();
+    sqlx::raw_sql("vacuum analyze").execute(&pool).await.unwrap();
+    let statements = [
+        ("(text[], text[])", include_str!("../sql/enqueue_earlier.sql"), "'{}', '{}'"),
+        (
+            "(timestamptz, text[], text[], bigint[], text[], text[], uuid[])",
+            include_str!("../sql/once_claim.sql"),
+            "null, '{}', '{}', '{}', '{}', '{}', '{}'",
+        ),
+    ];
+    for (types, statement, arguments) in statements {
+        let mut transaction = pool.begin().await.unwrap();
+        let prepare = format!("prepare planned {types} as {statement}");
+        sqlx::raw_sql(sqlx::AssertSqlSafe(prepare)).execute(&mut *transaction).await.unwrap();
+        let explain = sqlx::AssertSqlSafe(format!("explain execute planned ({arguments})"));
+        let plan: Vec<String> =
+            sqlx::query_scalar(explain).persistent(false).fetch_all(&mut *transaction).await.unwrap();
+        let looks: Vec<_> = plan.windows(2).filter(|lines| lines[0].contains(" using ")).collect();
+        assert!(!looks.is_empty(), "{plan:#?}");
+        for look in looks {
+            assert!(look[1].contains("Index Cond: ((tenant = "), "read through: {plan:#?}");
+        }
+    }
+}
