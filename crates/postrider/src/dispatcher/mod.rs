@@ -14,7 +14,8 @@
 //! - The **claim loop** asks for at most as many deliveries as there are free slots, so that nothing that is claimed
 //!   waits for its turn. A slot is taken while an attempt is under way. Lanes take turns, and no lane gets more than its limit: a destination that hangs fills its own
 //!   slots and nobody else's.
-//! - A **flight** is one attempt: sign, POST, judge. It holds no transaction and no lock.
+//! - A **flight** is one attempt: sign, POST, judge. It holds no transaction and no lock. A task of the **crew** makes one after
+//!   the other.
 //! - A **suspect** is a delivery that was abandoned again and again, and may be what crashes its dispatchers: it is sent
 //!   while nothing else is under way, so that it can take nobody down with it.
 //! - The **settler** hands results to the store in batches, and repeats a batch whose answer was lost.
