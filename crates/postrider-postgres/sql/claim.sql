@@ -6,13 +6,14 @@
 -- with a free slot ($10 lanes in all). A lane without a free slot, or of an endpoint that is not active, is passed
 -- over without touching a row of it.
 --
--- Where vacuum is held back by a long transaction, what was taken stays in the index, and each claim would wade through it
--- again. $11 and $12 say from which position on to look in some lanes (see floors.rs; mostly empty). A hop then has these
--- cases, in this order: a lane before the next such lane; that lane, from its floor; that lane again as a stepping stone
--- without a position, when nothing is left in it; the rest; and once, from the end, the stepping stone at the beginning.
+-- What was taken stays in the index until vacuum has been there, and each claim would wade through it again. $11 and $12 say
+-- from which position on to look in some lanes (see floors.rs), in the order of the lanes; `floor` is the number of the
+-- next such lane. A hop then has these cases, in this order: a lane before the next such lane; that lane, from its floor;
+-- that lane again as a stepping stone without a position, when nothing is left in it; the rest; and once, from the end,
+-- the stepping stone at the beginning.
 --
 -- A lane whose endpoint has a limit of its own is visited and has its share, but nothing is taken from it here: whether it may
--- have it is decided by what all dispatchers have in flight, under a lock (claim_metered.sql). With $14 false, such lanes
+-- have it is decided by what all dispatchers have in flight, under a lock (claim_metered.sql). With $13 false, such lanes
 -- are passed over.
 --
 -- `shared` takes an equal share from each lane, `filled` what is left of the limit from whichever lanes have more, those
@@ -20,43 +21,41 @@
 -- lock with SKIP LOCKED, so that concurrent claims take different rows and never wait; both are materialised, since a
 -- lateral subquery with a lock that is run twice would lock other rows. The rows are then deleted by their address.
 --
--- The plan of this text is meant for tables of up to $16 and $17 bytes (see plans.rs). If they are larger, nothing is visited
+-- The plan of this text is meant for tables of up to $15 and $16 bytes (see plans.rs). If they are larger, nothing is visited
 -- or taken, and the last row says how large they are.
 --
--- The tokens of the leases are the caller's ($15), as many as there are slots: drawing random numbers here costs as much as
+-- The tokens of the leases are the caller's ($14), as many as there are slots: drawing random numbers here costs as much as
 -- writing a row. What was taken comes in no order, since sorting would copy each payload, and the last row says where
--- the claim went.
+-- the claim went. Nothing comes back from writing the leases: `numbered` has it all, and joining it again would cost more.
 with recursive sized as materialized (
   select pg_relation_size('postrider.deliveries') as deliveries, pg_relation_size('postrider.events') as events
-), visited (lane, position, visits, eligible, wrapped, in_flight, free, is_metered) as (
-  select coalesce($8::text, '') collate "C", null::bigint, 0, 0, $8::text is null, 0, 0, false
-  from sized where sized.deliveries <= $16::bigint and sized.events <= $17::bigint
+), visited (lane, position, visits, eligible, wrapped, floor, in_flight, free, is_metered) as (
+  select coalesce($8::text, '') collate "C", null::bigint, 0, 0, $8::text is null,
+         1 + (select count(*) from unnest($11::text[]) as f (lane) where f.lane collate "C" <= coalesce($8::text, ''))::int,
+         0, 0, false
+  from sized where sized.deliveries <= $15::bigint and sized.events <= $16::bigint
   union all
-  select next.lane, next.position, v.visits + 1, v.eligible + (slots.free > 0)::int, next.wrapped, busy.in_flight, slots.free,
-         coalesce(endpoint.is_metered, false)
+  select next.lane, next.position, v.visits + 1, v.eligible + (slots.free > 0)::int, next.wrapped, next.floor,
+         busy.in_flight, slots.free, coalesce(endpoint.is_metered, false)
   from visited v
-  left join lateral (
-    select f.lane collate "C" as lane, f.position
-    from unnest($11::text[], $12::bigint[]) as f (lane, position)
-    where f.lane collate "C" > v.lane
-    order by f.lane collate "C"
-    limit 1
-  ) known on true
   cross join lateral (
-    select step.lane, step.position, step.wrapped
+    select ($11::text[])[v.floor] collate "C" as lane, ($12::bigint[])[v.floor] as position offset 0
+  ) known
+  cross join lateral (
+    select step.lane, step.position, step.wrapped, step.floor
     from (
-      (select r.lane, r.position, v.wrapped from postrider.ready r
+      (select r.lane, r.position, v.wrapped, v.floor from postrider.ready r
        where r.lane > v.lane and r.lane < known.lane order by r.lane, r.position limit 1)
       union all
-      (select r.lane, r.position, v.wrapped from postrider.ready r
+      (select r.lane, r.position, v.wrapped, v.floor + 1 from postrider.ready r
        where r.lane = known.lane and r.position >= known.position order by r.lane, r.position limit 1)
       union all
-      (select known.lane, null, v.wrapped where known.lane is not null)
+      (select known.lane, null, v.wrapped, v.floor + 1 where known.lane is not null)
       union all
-      (select r.lane, r.position, v.wrapped from postrider.ready r
+      (select r.lane, r.position, v.wrapped, v.floor from postrider.ready r
        where known.lane is null and r.lane > v.lane order by r.lane, r.position limit 1)
       union all
-      (select '', null, true where not v.wrapped)
+      (select '', null, true, 1 where not v.wrapped)
       limit 1
     ) step
     where not step.wrapped or $8::text is null or step.lane <= $8::text
@@ -70,7 +69,7 @@ with recursive sized as materialized (
   ) busy
   cross join lateral (
     select case when next.position is not null and coalesce(endpoint.status, 'active') = 'active'
-                  and ($14::boolean or endpoint.is_metered is not true)
+                  and ($13::boolean or endpoint.is_metered is not true)
                 then greatest(0, $5::int - busy.in_flight)
                 else 0 end as free
   ) slots
@@ -112,32 +111,29 @@ with recursive sized as materialized (
   delete from postrider.ready r
   where r.ctid = any (array (select s.tid from shared s union all select f.tid from filled f))
   returning r.lane, r.position, r.delivery_id
+), numbered as materialized (
+  select t.delivery_id, ($14::uuid[])[row_number() over ()] as token, t.lane, t.position from taken t
+), term as materialized (
+  select coalesce($1::timestamptz, clock_timestamp()) + $3::bigint * interval '1 microsecond' as lease_until
 ), leased as (
   insert into postrider.leases (delivery_id, lane, owner, token, lease_until)
-  select t.delivery_id, t.lane, $2, ($15::uuid[])[row_number() over ()],
-         coalesce($1::timestamptz, clock_timestamp()) + $3::bigint * interval '1 microsecond'
-  from taken t
-  returning delivery_id, token
+  select n.delivery_id, n.lane, $2, n.token, term.lease_until from numbered n cross join term
 ), ended as (
   select v.lane, v.visits < $10::int and v.eligible < $9::int as complete
   from visited v order by v.visits desc limit 1
 )
-select l.delivery_id, l.token, t.lane, t.position, d.tenant, d.event_id, e.type, e.payload, d.destination_url,
+select n.delivery_id, n.token, n.lane, n.position, d.tenant, d.event_id, e.type, e.payload, d.destination_url,
        d.attempt_count, d.earlier_attempts, d.abandoned_count, d.endpoint_id,
        null::timestamptz as at, null::boolean as complete, null::text as last_lane, null::text as first_lane,
-       null::text[] as seen_lanes, null::bigint[] as seen_positions,
        null::text[] as metered_lanes, null::bigint[] as metered_positions, null::int as reserved,
        null::bigint as deliveries_bytes, null::bigint as events_bytes
-from leased l
-join taken t on t.delivery_id = l.delivery_id
-join postrider.deliveries d on d.id = l.delivery_id
+from numbered n
+join postrider.deliveries d on d.id = n.delivery_id
 join postrider.events e on e.id = d.event_id
 union all
 select null, null, null, null, null, null, null, null, null, null, null, null, null,
        coalesce($1::timestamptz, clock_timestamp()), ended.complete, ended.lane,
        (select v.lane from visited v where v.position is not null order by v.visits limit 1),
-       case when $13::boolean then (select array_agg(v.lane order by v.visits) from visited v where v.position is not null) end,
-       case when $13::boolean then (select array_agg(v.position order by v.visits) from visited v where v.position is not null) end,
        reserved.lanes, reserved.positions, reserved.slots, sized.deliveries, sized.events
 from sized
 cross join reserved

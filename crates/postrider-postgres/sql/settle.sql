@@ -7,6 +7,10 @@
 -- comes twice, and they come in the order of their deliveries, whose rows are then found and written page by page: the
 -- caller sees to that. `n` is their number in the list as it was given.
 --
+-- Nearly all attempts end with a response that makes the delivery delivered, and nothing more is to be said of them. What
+-- there is to say of the others ($10 and after) comes apart, by their `n`, so that most rows are not made wider by it. It is
+-- joined in the same way.
+--
 -- What is kept for several readers is written out and read again row by row. So the join is a subquery, kept apart by
 -- OFFSET 0, and `moved`, which cannot be one, begins with what every reader wants.
 --
@@ -17,9 +21,9 @@
 --
 -- An endpoint shows since when it fails, and is disabled when that was long enough ago, or when its receiver says that it is
 -- gone; also one that an operator has paused. Of several results for one endpoint the last in the list decides. Only
--- endpoints for which something changes are locked, in the order of their ids, so that a healthy one costs a lookup and
--- two settles never deadlock. What is decided then is decided by the locked row, and announced once,
--- with the first delivery that was told so.
+-- endpoints that fail or have failed are judged, so that a healthy one costs a lookup, and only those for which something
+-- changes are locked, in the order of their ids, so that two settles never deadlock. What is decided then is decided by
+-- the locked row, and announced once, with the first delivery that was told so.
 --
 -- The announcement's number is taken after the delete, so after this transaction has an id of its own: readers rely on
 -- that (see feed.rs).
@@ -32,32 +36,33 @@ with clock as materialized (
   returning l.delivery_id, l.token, l.lane
 ), moved as (
   update postrider.deliveries d
-  set status = g.verdict,
+  set status = coalesce(g.verdict, 'delivered'),
       attempt_count = d.attempt_count + 1,
       abandoned_count = 0,
       last_attempted_at = c.at,
       next_attempt_at = case when g.verdict = 'failed' then c.at + g.delay * interval '1 microsecond' end,
       error_detail = g.error_detail
   from (
-    select g.*, w.lane
+    select g.*, w.lane, o.verdict, o.delay, o.outcome, o.error_detail, o.disable_endpoint, o.disable_after
     from won w
-    full join unnest($3::uuid[], $4::uuid[], $5::text[], $6::bigint[], $7::text[], $8::int[], $9::int[], $10::bigint[],
-                     $11::text[], $12::text[], $13::boolean[], $14::bigint[], $15::int[])
-      as g (delivery_id, token, verdict, delay, outcome, status_code, duration_ms, started_ago, response_excerpt,
-            error_detail, disable_endpoint, disable_after, n)
+    full join unnest($3::uuid[], $4::uuid[], $5::int[], $6::int[], $7::int[], $8::bigint[], $9::text[])
+      as g (delivery_id, token, n, status_code, duration_ms, started_ago, response_excerpt)
       on g.delivery_id = w.delivery_id and g.token = w.token
+    full join unnest($10::int[], $11::text[], $12::bigint[], $13::text[], $14::text[], $15::boolean[], $16::bigint[])
+      as o (n, verdict, delay, outcome, error_detail, disable_endpoint, disable_after)
+      on o.n = g.n
     where (w.lane is null) is false
     offset 0
   ) g
   cross join clock c
   where d.id = g.delivery_id
-  returning d.id, d.event_id, c.at, g.n, d.attempt_count, d.earlier_attempts, g.token, g.duration_ms, g.started_ago,
-            g.disable_endpoint, d.status, g.outcome, g.lane, d.endpoint_id, d.next_attempt_at,
-            g.status_code, g.response_excerpt, g.error_detail, g.disable_after
+  returning d.id, d.event_id, c.at, g.n, d.attempt_count, d.earlier_attempts, d.status, d.endpoint_id,
+            g.token, g.status_code, g.duration_ms, g.started_ago, g.response_excerpt, g.verdict, g.lane,
+            d.next_attempt_at, g.outcome, g.error_detail, g.disable_endpoint, g.disable_after
 ), attempted as (
   insert into postrider.attempts (delivery_id, number, token, outcome, status_code, started_at, duration_ms,
                                   response_excerpt, error_detail, worker_id)
-  select m.id, m.earlier_attempts + m.attempt_count, m.token, m.outcome, m.status_code,
+  select m.id, m.earlier_attempts + m.attempt_count, m.token, coalesce(m.outcome, 'response'), m.status_code,
          m.at - m.started_ago * interval '1 microsecond', m.duration_ms, m.response_excerpt, m.error_detail, $2
   from moved m
 ), rescheduled as (
@@ -66,14 +71,23 @@ with clock as materialized (
 ), buried as (
   insert into postrider.dead (delivery_id, reason, died_at)
   select m.id, 'exhausted', m.at from moved m where m.status = 'dead'
+), touched as (
+  select m.endpoint_id, bool_or(m.verdict is not null) as is_reported
+  from moved m where m.endpoint_id is not null group by m.endpoint_id
 ), judged as materialized (
   select distinct on (m.endpoint_id) m.endpoint_id, m.at,
          m.status <> 'delivered' as is_failing, m.disable_after * interval '1 microsecond' as disable_after,
          bool_or(m.status = 'delivered') over of_endpoint as has_succeeded,
-         bool_or(m.disable_endpoint) over of_endpoint as is_gone,
-         first_value(m.id) over (partition by m.endpoint_id order by m.disable_endpoint desc, m.n) as told_by
+         bool_or(coalesce(m.disable_endpoint, false)) over of_endpoint as is_gone,
+         first_value(m.id) over (
+           partition by m.endpoint_id order by m.disable_endpoint desc nulls last, m.n
+         ) as told_by
   from moved m
-  where m.endpoint_id is not null
+  where m.endpoint_id = any (array (
+    select t.endpoint_id
+    from touched t
+    where t.is_reported
+       or exists (select from postrider.endpoints e where e.id = t.endpoint_id and e.failing_since is not null offset 0)))
   window of_endpoint as (partition by m.endpoint_id)
   order by m.endpoint_id, m.n desc
 ), locked as materialized (

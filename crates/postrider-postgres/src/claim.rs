@@ -4,8 +4,9 @@
 //! dispatchers together needs a lock. If the statement came by such lanes, a second step takes from them what it left free
 //! for them (see [`crate::meters`]). What they may not have goes to the other lanes after all, in a third.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use jiff::Timestamp;
@@ -18,7 +19,7 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 use crate::error::{Result, damaged, store_error};
-use crate::floors::Look;
+use crate::floors::{Look, Seen};
 use crate::meters::{Metered, MeteredLane};
 use crate::plans::{Plans, Sizes};
 use crate::values::{Columns as _, int, micros};
@@ -34,6 +35,8 @@ const MAX_VISITS: i32 = 512;
 pub(crate) struct Taken {
     claims: Vec<Claim>,
     endpoint_ids: Vec<Option<Uuid>>,
+    /// The last position of each lane.
+    last: BTreeMap<String, i64>,
 }
 
 impl Taken {
@@ -48,10 +51,15 @@ impl Taken {
             }
         }
         taken.sort_unstable_by_key(|(position, ..)| *position);
-        for (_, id, row) in taken {
+        for (position, id, row) in taken {
+            let lane: &str = at(row, 2)?;
+            match self.last.get_mut(lane) {
+                Some(last) => *last = position,
+                None => drop(self.last.insert(lane.to_owned(), position)),
+            }
             let claim = Claim {
                 lease: Lease { delivery_id: DeliveryId::from_uuid(id), token: LeaseToken(at(row, 1)?) },
-                lane: Lane(at(row, 2)?),
+                lane: Lane(lane.to_owned()),
                 tenant: at(row, 4)?,
                 event_id: EventId::from_uuid(at(row, 5)?),
                 event_type: at(row, 6)?,
@@ -84,6 +92,7 @@ impl Taken {
 
 /// Where one statement went.
 struct Pass {
+    took: Duration,
     at: Timestamp,
     /// Whether it went all the way round.
     complete: bool,
@@ -151,6 +160,8 @@ impl PostgresStore {
         // that another claim had in its hands. One that filled its slots goes on one lane further next time, so that the
         // odd ones of an uneven division go round as well.
         let filled = taken.count() >= request.limit;
+        let seen = Seen { took: pass.took, is_filled: filled, last: &taken.last };
+        self.shared.floors.learn(look, Instant::now(), &seen);
         let cursor = match (pass.complete, filled) {
             (true, false) if !metered.passed_by => None,
             (true, true) => pass.first_lane.map(Lane),
@@ -179,9 +190,9 @@ impl PostgresStore {
                 continue;
             }
             taken.extend(&rows)?;
-            self.shared.floors.learn(look, Instant::now(), took, pairs(head, "seen_lanes", "seen_positions")?);
             let metered = pairs(head, "metered_lanes", "metered_positions")?;
             return Ok(Pass {
+                took,
                 at: head.instant("at")?,
                 complete: head.value("complete")?,
                 first_lane: head.value("first_lane")?,
@@ -215,7 +226,6 @@ impl PostgresStore {
             .bind(MAX_VISITS)
             .bind(look.lanes.clone())
             .bind(look.positions.clone())
-            .bind(look.observe)
             .bind(metered == MeteredLanes::Reserve)
             .bind((0..limit).map(|_| Uuid::new_v4()).collect::<Vec<_>>())
             .bind(most.deliveries)

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use postrider::store::{Promoted, Recovered, Settle, Settlement};
-use postrider::{DeliveryId, Lease, LeaseToken, StoreErrorCode, Verdict, WorkerId};
+use postrider::{DeliveryId, Lease, LeaseToken, OutcomeKind, StoreErrorCode, Verdict, WorkerId};
 use sqlx::postgres::{PgArguments, PgRow, Postgres};
 use sqlx::query::Query;
 use uuid::Uuid;
@@ -31,6 +31,14 @@ fn index_of(index: i64) -> usize {
 /// A duration in whole milliseconds, as the history shows it.
 fn millis(duration: Duration) -> i32 {
     i32::try_from(duration.as_millis()).unwrap_or(i32::MAX)
+}
+
+/// Whether there is nothing to say of it but that the receiver has answered and has taken it.
+fn is_plainly_delivered(settle: &Settle) -> bool {
+    settle.verdict == Verdict::Delivered
+        && settle.attempt.outcome == OutcomeKind::Response
+        && settle.attempt.error_detail.is_none()
+        && !settle.disable_endpoint
 }
 
 impl PostgresStore {
@@ -107,30 +115,35 @@ impl PostgresStore {
         settles: &[Settle],
         order: &[usize],
     ) -> Query<'static, Postgres, PgArguments> {
+        let number = |index: usize| i32::try_from(index).expect("a list is short");
         let ordered = || order.iter().map(|&index| &settles[index]);
+        let attempts = || ordered().map(|settle| &settle.attempt);
+        let others: Vec<usize> =
+            order.iter().copied().filter(|&index| !is_plainly_delivered(&settles[index])).collect();
+        let others = || others.iter().map(|&index| (number(index), &settles[index]));
         let leases: Vec<Lease> = ordered().map(|settle| settle.lease).collect();
         let verdict = |settle: &Settle| match settle.verdict {
             Verdict::Delivered => ("delivered", None),
             Verdict::Retry { after } => ("failed", Some(micros(after))),
             Verdict::Dead => ("dead", None),
         };
-        let attempts = || ordered().map(|settle| &settle.attempt);
         sqlx::query(self.shared.plans.current(include_str!("../sql/settle.sql")))
             .bind(self.now())
             .bind(worker.as_str().to_owned())
             .bind(ids(&leases))
             .bind(tokens(&leases))
-            .bind(ordered().map(|settle| verdict(settle).0).collect::<Vec<_>>())
-            .bind(ordered().map(|settle| verdict(settle).1).collect::<Vec<_>>())
-            .bind(attempts().map(|attempt| attempt.outcome.as_str()).collect::<Vec<_>>())
+            .bind(order.iter().copied().map(number).collect::<Vec<_>>())
             .bind(attempts().map(|attempt| attempt.status_code.map(i32::from)).collect::<Vec<_>>())
             .bind(attempts().map(|attempt| millis(attempt.took)).collect::<Vec<_>>())
             .bind(attempts().map(|attempt| micros(attempt.started_ago)).collect::<Vec<_>>())
             .bind(attempts().map(|attempt| attempt.response_excerpt.as_deref().map(text)).collect::<Vec<_>>())
-            .bind(attempts().map(|attempt| attempt.error_detail.as_deref().map(text)).collect::<Vec<_>>())
-            .bind(ordered().map(|settle| settle.disable_endpoint).collect::<Vec<_>>())
-            .bind(ordered().map(|settle| settle.disable_after.map(micros)).collect::<Vec<_>>())
-            .bind(order.iter().map(|&index| i32::try_from(index).expect("a list is short")).collect::<Vec<_>>())
+            .bind(others().map(|(number, _)| number).collect::<Vec<_>>())
+            .bind(others().map(|(_, settle)| verdict(settle).0).collect::<Vec<_>>())
+            .bind(others().map(|(_, settle)| verdict(settle).1).collect::<Vec<_>>())
+            .bind(others().map(|(_, settle)| settle.attempt.outcome.as_str()).collect::<Vec<_>>())
+            .bind(others().map(|(_, settle)| settle.attempt.error_detail.as_deref().map(text)).collect::<Vec<_>>())
+            .bind(others().map(|(_, settle)| settle.disable_endpoint).collect::<Vec<_>>())
+            .bind(others().map(|(_, settle)| settle.disable_after.map(micros)).collect::<Vec<_>>())
     }
 
     async fn mark_settled_earlier(&self, leases: &[Lease], settlements: &mut [Settlement]) -> Result<()> {
