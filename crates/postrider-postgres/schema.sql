@@ -113,18 +113,20 @@ create table postrider.admission (
 );
 -- comment: The rules by which the functions accept events. Written by processes that have rules of their own when they apply migrations.
 
-create table postrider.announcements (
+create table postrider.announced (
   position bigint not null generated always as identity,
   fact text not null,
-  delivery_id uuid not null,
-  event_id uuid not null,
-  endpoint_id uuid,
-  attempt_count integer not null,
+  delivery_ids uuid[] storage external not null,
+  event_ids uuid[] storage external not null,
+  endpoint_ids uuid[] storage external not null,
+  attempt_counts integer[] storage external not null,
   at timestamp with time zone not null,
-  constraint announcements_pkey PRIMARY KEY ("position"),
-  constraint fact_is_known CHECK ((fact = ANY (ARRAY['delivery.delivered'::text, 'delivery.failed'::text, 'delivery.dead'::text, 'delivery.cancelled'::text, 'endpoint.disabled'::text])))
+  count integer not null,
+  constraint announced_pkey PRIMARY KEY ("position"),
+  constraint fact_is_known CHECK ((fact = ANY (ARRAY['delivery.delivered'::text, 'delivery.failed'::text, 'delivery.dead'::text, 'delivery.cancelled'::text, 'endpoint.disabled'::text]))),
+  constraint lists_are_of_one_length CHECK ((((count >= 1) AND (count <= 1000)) AND (cardinality(delivery_ids) = count) AND (cardinality(event_ids) = count) AND (cardinality(endpoint_ids) = count) AND (cardinality(attempt_counts) = count)))
 );
--- comment: What became of deliveries, in order, for subscribers.
+-- comment: What became of deliveries, in order, for subscribers; what is told at once is one row.
 
 create table postrider.api_keys (
   id uuid not null,
@@ -364,6 +366,17 @@ create table postrider.scheduled (
 ) with (autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=20000, autovacuum_vacuum_cost_delay=0, autovacuum_vacuum_insert_scale_factor=0, autovacuum_vacuum_insert_threshold=100000, autovacuum_analyze_scale_factor=0, autovacuum_analyze_threshold=50000);
 CREATE INDEX scheduled_by_due_at ON postrider.scheduled USING btree (due_at);
 -- comment: Place of deliveries that are due later.
+
+-- view postrider.announcements (
+  position bigint,
+  fact text,
+  delivery_id uuid,
+  event_id uuid,
+  endpoint_id uuid,
+  attempt_count integer,
+  at timestamp with time zone
+);
+-- comment: What became of deliveries, one row each. Internal.
 
 -- view postrider.dead_letters (
   delivery_id uuid,

@@ -26,8 +26,9 @@ with clock as materialized (
 ), kept as (
   insert into postrider.cancelled (delivery_id) select m.id from moved m on conflict do nothing
 ), announced as (
-  insert into postrider.announcements (fact, delivery_id, event_id, endpoint_id, attempt_count, at)
-  select 'delivery.cancelled', m.id, m.event_id, m.endpoint_id, m.attempt_count, c.at from moved m, clock c
+  insert into postrider.announced (fact, count, at, delivery_ids, event_ids, endpoint_ids, attempt_counts)
+  select 'delivery.cancelled', 1, c.at, array[m.id], array[m.event_id], array[m.endpoint_id], array[m.attempt_count]
+  from moved m, clock c
 ), audited as (
   insert into postrider.audit (id, at, tenant, operator, action, subject, reason)
   select postrider.new_id(), c.at, m.tenant, $4, 'delivery.cancel', m.id::text, $3 from moved m, clock c

@@ -2,9 +2,10 @@
 -- was delivered is the rest: to count all deliveries takes a walk along an index, to look at the status of each would
 -- take a walk along the table.
 --
--- Announcements are numbered almost in the order of time, so that those of the last minute are at the end, and need no
--- index: `back` goes back in growing steps until it comes to one that is two minutes old. Whose they are is looked up one by
--- one: a subquery that could be a hash table would be made from all events of the tenant.
+-- What is announced is numbered almost in the order of time, in steps of a thousand, so that what was told in the last minute
+-- is at the end, and needs no index: `back` goes back in growing steps until it comes to a row that is two minutes old.
+-- Whose the events are is looked up one by one: a subquery that could be a hash table would be made from all events of the
+-- tenant.
 with recursive unsettled as materialized (
   select x.place, d.status, count(*) as count, min(d.next_attempt_at) as first_due
   from (
@@ -33,7 +34,7 @@ with recursive unsettled as materialized (
          (select count(*) from postrider.deliveries d where $2::text is null or d.tenant = $2) as total
 ), newest as materialized (
   select coalesce($1::timestamptz, statement_timestamp()) - interval '1 minute' as since, max(a.position) as position
-  from postrider.announcements a
+  from postrider.announced a
 ), back (step, position, at) as (
   select 0, n.position, 'infinity'::timestamptz from newest n
   union all
@@ -41,21 +42,26 @@ with recursive unsettled as materialized (
   from back b
   cross join newest n
   cross join lateral (
-    select a.position, a.at from postrider.announcements a
-    where a.position <= n.position - (512::bigint << b.step) order by a.position desc limit 1
+    select a.position, a.at from postrider.announced a
+    where a.position <= n.position - (64000::bigint << b.step) order by a.position desc limit 1
   ) earlier
   where b.at > n.since - interval '1 minute' and b.step < 40
 ), told as (
-  select count(*) filter (where a.fact = 'delivery.delivered') as delivered,
-         count(*) filter (where a.fact = 'delivery.failed') as failed,
-         count(*) filter (where a.fact = 'delivery.dead') as dead
+  select coalesce(sum(told.count) filter (where a.fact = 'delivery.delivered'), 0)::bigint as delivered,
+         coalesce(sum(told.count) filter (where a.fact = 'delivery.failed'), 0)::bigint as failed,
+         coalesce(sum(told.count) filter (where a.fact = 'delivery.dead'), 0)::bigint as dead
   from newest n
-  join postrider.announcements a
+  join postrider.announced a
     on a.position > coalesce((select max(b.position) from back b where b.at <= n.since - interval '1 minute'), 0)
+  cross join lateral (
+    select case when $2::text is null then a.count
+                else (select count(*)
+                      from unnest(a.event_ids) as event (id)
+                      where $2 = coalesce((select e.tenant from postrider.events e where e.id = event.id),
+                                          (select x.tenant from postrider.removed_events x where x.event_id = event.id)))
+           end as count
+  ) told
   where a.at > n.since
-    and ($2::text is null
-         or $2 = coalesce((select e.tenant from postrider.events e where e.id = a.event_id),
-                          (select x.tenant from postrider.removed_events x where x.event_id = a.event_id)))
 )
 select c.pending, c.failed, s.total - c.pending - c.failed - s.dead - s.cancelled as delivered, s.dead, s.cancelled,
        c.due, c.in_flight, c.scheduled,

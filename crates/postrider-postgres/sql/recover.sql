@@ -34,8 +34,8 @@ with clock as materialized (
   insert into postrider.dead (delivery_id, reason, died_at)
   select n.id, 'abandoned', c.at from counted n, clock c where n.status = 'dead'
 ), announced as (
-  insert into postrider.announcements (fact, delivery_id, event_id, endpoint_id, attempt_count, at)
-  select 'delivery.dead', n.id, n.event_id, n.endpoint_id, n.attempt_count, c.at
+  insert into postrider.announced (fact, count, at, delivery_ids, event_ids, endpoint_ids, attempt_counts)
+  select 'delivery.dead', 1, c.at, array[n.id], array[n.event_id], array[n.endpoint_id], array[n.attempt_count]
   from counted n, clock c where n.status = 'dead' order by n.id
   returning position
 ), lapsed as (

@@ -58,10 +58,10 @@ with cutoff as materialized (
     where x.last_announced_at < (select c.at from cutoff c)
     order by x.last_announced_at limit $4::bigint * 10))
 ), unannounced as (
-  delete from postrider.announcements
+  delete from postrider.announced
   where position = any (array (
     select a.position
-    from (select a.position, a.at from postrider.announcements a order by a.position limit $4::bigint * 10) a
+    from (select a.position, a.at from postrider.announced a order by a.position limit $4::bigint * 10) a
     where a.at < (select c.at from cutoff c)))
 ), past as (
   delete from postrider.past_generations

@@ -25,8 +25,8 @@
 -- changes are locked, in the order of their ids, so that two settles never deadlock. What is decided then is decided by
 -- the locked row, and announced once, with the first delivery that was told so.
 --
--- The announcement's number is taken after the delete, so after this transaction has an id of its own: readers rely on
--- that (see feed.rs).
+-- What becomes of the deliveries is announced in a row for each fact, of at most a thousand deliveries. The row's position
+-- is taken after the delete, so after this transaction has an id of its own: readers rely on that (see feed.rs).
 with clock as materialized (
   select coalesce($1::timestamptz, clock_timestamp()) as at
 ), won as (
@@ -128,18 +128,21 @@ with clock as materialized (
   from decided d
   where e.id = d.id
 ), announced as (
-  insert into postrider.announcements (fact, delivery_id, event_id, endpoint_id, attempt_count, at)
-  select a.fact, a.id, a.event_id, a.endpoint_id, a.attempt_count, a.at
+  insert into postrider.announced (fact, count, at, delivery_ids, event_ids, endpoint_ids, attempt_counts)
+  select a.fact, a.count, a.at, a.delivery_ids, a.event_ids, a.endpoint_ids, a.attempt_counts
   from (
-    select 'delivery.' || m.status as fact, m.id, m.event_id, m.endpoint_id, m.attempt_count, m.at, 1 as rank
+    select 'delivery.' || m.status as fact, count(*) as count, m.at, array_agg(m.id) as delivery_ids,
+           array_agg(m.event_id) as event_ids, array_agg(m.endpoint_id) as endpoint_ids,
+           array_agg(m.attempt_count) as attempt_counts, 1 as rank
     from moved m
+    group by m.status, m.at, m.n / 1000
     union all
-    select 'endpoint.disabled', m.id, m.event_id, m.endpoint_id, m.attempt_count, m.at, 2
+    select 'endpoint.disabled', 1, m.at, array[m.id], array[m.event_id], array[m.endpoint_id], array[m.attempt_count], 2
     from decided d
     join moved m on m.id = d.told_by
     where d.is_disabled
   ) a
-  order by a.id, a.rank
+  order by a.rank
 ), notified as (
   select pg_notify('postrider_announced', '')
   where exists (select from moved)

@@ -1,8 +1,10 @@
 //! Reading announcements so that none is missed.
 //!
-//! Announcements are numbered when they are written, and become visible when their transaction commits, which is
-//! another order: number 7 may appear after number 8. A reader that simply went on after the highest number it has seen
-//! would miss 7. So it keeps the numbers it did not see as *gaps*, and asks for them again.
+//! What is announced at once is one row, a *list*. Lists are numbered when they are written, in steps of [`STEP`], and have
+//! the positions from their number on, one for each announcement. They become visible when their transaction commits,
+//! which is another order: number 7000 may appear after number 8000. A reader that simply went on after the highest
+//! position it has seen would miss 7000. So it keeps the numbers it did not see as *gaps*, and asks for them again. When
+//! a page ends in the middle of a list that fills a gap, the rest of it is a gap.
 //!
 //! Most gaps are filled within milliseconds. Some never are: a transaction that was rolled back leaves its number
 //! unused. A gap is given up when nobody can fill it any more. Whoever took the number had a transaction id before it
@@ -27,6 +29,13 @@ use crate::values::{Columns as _, int};
 
 /// The most gaps that a place remembers.
 const MAX_GAPS: usize = 10_000;
+/// From one list's number to the next one's.
+const STEP: i64 = 1_000;
+
+/// The number of the list in which a position is.
+fn number_of(position: i64) -> i64 {
+    position - position % STEP
+}
 
 /// What a snapshot says about which transactions may still commit.
 struct Bounds {
@@ -47,8 +56,10 @@ impl Bounds {
 
 impl PostgresStore {
     pub(crate) async fn read_announcements(&self, after: &FeedPlace, limit: u32) -> Result<Announced> {
+        // Anybody may come with a place of their own making.
+        let position = after.position.clamp(0, i64::MAX - STEP);
         let query = sqlx::query(include_str!("../sql/announcements.sql"))
-            .bind(after.position)
+            .bind(position)
             .bind(after.gaps.iter().map(|(position, _)| *position).collect::<Vec<_>>())
             .bind(int(limit.max(1)));
         let rows = self.rows("reading announcements", query).await?;
@@ -62,7 +73,7 @@ impl PostgresStore {
                 announcements.push(announcement(row, position)?);
             }
         }
-        // When the page is full, what lies in the gaps above its last row has not been read yet.
+        // When the page is full, what lies in the gaps above its last announcement has not been read yet.
         let read_up_to = (seen.len() >= limit.max(1) as usize).then(|| seen.last().copied()).flatten();
         Ok(Announced { announcements, place: next_place(after, &seen, read_up_to, &bounds) })
     }
@@ -78,23 +89,24 @@ impl PostgresStore {
     }
 }
 
-/// Where to go on after `seen`, which is in order. Gaps above `read_up_to` were not asked for, if it is given.
+/// Where to go on after `seen`, which is in order. Gaps above `read_up_to` were not read, if it is given.
 fn next_place(after: &FeedPlace, seen: &[i64], read_up_to: Option<i64>, bounds: &Bounds) -> FeedPlace {
     let may_still_appear = |mark: u64| bounds.oldest_running < mark;
-    let was_read = |position: i64| read_up_to.is_none_or(|last| position <= last);
-    let mut gaps: Vec<(i64, u64)> = after
-        .gaps
-        .iter()
-        .copied()
-        .filter(|(position, mark)| {
-            seen.binary_search(position).is_err() && (may_still_appear(*mark) || !was_read(*position))
-        })
-        .collect();
+    // What is left of a gap.
+    let left = |&(first, mark): &(i64, u64)| match read_up_to {
+        Some(last) if number_of(last) == number_of(first) => Some((last + 1, mark)),
+        Some(last) if last < first => Some((first, mark)),
+        _ => (!was_seen(seen, first, number_of(first).saturating_add(STEP)) && may_still_appear(mark))
+            .then_some((first, mark)),
+    };
+    let mut gaps: Vec<(i64, u64)> = after.gaps.iter().filter_map(left).collect();
     let position = seen.last().copied().unwrap_or_default().max(after.position);
     if may_still_appear(bounds.next_transaction) {
-        let bound = i64::try_from(MAX_GAPS).expect("the bound is small");
-        let missing = after.position.saturating_add(1).max(position - bound)..position;
-        let new = missing.filter(|number| seen.binary_search(number).is_err());
+        let last = number_of(position);
+        let most = i64::try_from(MAX_GAPS).expect("the bound is small");
+        let first = number_of(after.position.max(0)).saturating_add(STEP).max(last.saturating_sub(most * STEP));
+        let missing = (0..).map(|step| first.saturating_add(step * STEP)).take_while(|number| *number < last);
+        let new = missing.filter(|&number| !was_seen(seen, number, number + STEP));
         gaps.extend(new.map(|number| (number, bounds.next_transaction)));
     }
     gaps.sort_unstable();
@@ -102,6 +114,12 @@ fn next_place(after: &FeedPlace, seen: &[i64], read_up_to: Option<i64>, bounds: 
         gaps.drain(..gaps.len() - MAX_GAPS);
     }
     FeedPlace { position, gaps }
+}
+
+/// Whether one of the positions from `first` to before `end` was seen.
+fn was_seen(seen: &[i64], first: i64, end: i64) -> bool {
+    let next = seen.partition_point(|position| *position < first);
+    seen.get(next).is_some_and(|position| *position < end)
 }
 
 fn announcement(row: &PgRow, position: i64) -> Result<Announcement> {
@@ -130,23 +148,39 @@ mod tests {
     #[test]
     fn a_number_that_is_skipped_becomes_a_gap_only_while_somebody_may_fill_it() {
         let running = Bounds { oldest_running: 90, next_transaction: 100 };
-        assert_eq!(next_place(&place(3, &[]), &[4, 6], None, &running), place(6, &[(5, 100)]));
+        let next = next_place(&place(3_002, &[]), &[3_003, 4_000, 6_000, 6_001], None, &running);
+        assert_eq!(next, place(6_001, &[(5_000, 100)]), "and the ends of lists are none");
         let quiet = Bounds { oldest_running: 100, next_transaction: 100 };
-        assert_eq!(next_place(&place(3, &[]), &[4, 6], None, &quiet), place(6, &[]));
+        assert_eq!(next_place(&place(3_000, &[]), &[4_000, 6_000], None, &quiet), place(6_000, &[]));
     }
 
     #[test]
     fn a_gap_ends_when_it_is_seen_or_when_nobody_is_left_to_fill_it() {
         let bounds = Bounds { oldest_running: 100, next_transaction: 120 };
-        let before = place(6, &[(2, 100), (3, 101), (5, 110)]);
-        assert_eq!(next_place(&before, &[5], None, &bounds), place(6, &[(3, 101)]));
+        let before = place(6_000, &[(2_000, 100), (3_000, 101), (5_000, 110)]);
+        assert_eq!(next_place(&before, &[5_000, 5_001], None, &bounds), place(6_000, &[(3_000, 101)]));
     }
 
     #[test]
     fn a_gap_that_a_full_page_did_not_reach_is_kept_whatever_its_mark() {
         let bounds = Bounds { oldest_running: 100, next_transaction: 100 };
-        let before = place(9, &[(2, 50), (5, 50)]);
-        assert_eq!(next_place(&before, &[2], Some(2), &bounds), place(9, &[(5, 50)]));
+        let before = place(9_000, &[(1_000, 50), (2_000, 50), (5_000, 50)]);
+        let next = next_place(&before, &[2_000, 2_001], Some(2_001), &bounds);
+        assert_eq!(
+            next,
+            place(9_000, &[(2_002, 50), (5_000, 50)]),
+            "and the rest of a list that it did not come through"
+        );
+        assert_eq!(next_place(&next, &[2_002], Some(2_002), &bounds), place(9_000, &[(2_003, 50), (5_000, 50)]));
+        assert_eq!(next_place(&next, &[2_002, 5_000], None, &bounds), place(9_000, &[]));
+    }
+
+    /// Numbers were in steps of one once, and somebody may have kept a place from then.
+    #[test]
+    fn a_gap_from_before_there_were_lists_ends_as_well() {
+        let bounds = Bounds { oldest_running: 100, next_transaction: 100 };
+        let before = place(523, &[(517, 50), (520, 50)]);
+        assert_eq!(next_place(&before, &[517, 1_000], None, &bounds), place(1_000, &[]));
     }
 
     /// Anybody may come with a place of their own making.
@@ -154,13 +188,14 @@ mod tests {
     fn a_place_at_the_end_of_all_numbers_is_no_trouble() {
         let running = Bounds { oldest_running: 90, next_transaction: 100 };
         assert_eq!(next_place(&place(i64::MAX, &[]), &[], None, &running), place(i64::MAX, &[]));
+        assert_eq!(next_place(&place(i64::MIN, &[]), &[], None, &running), place(0, &[]));
     }
 
     #[test]
     fn gaps_are_bounded_and_the_newest_are_kept() {
         let bounds = Bounds { oldest_running: 1, next_transaction: 2 };
-        let next = next_place(&place(0, &[]), &[1_000_000], None, &bounds);
+        let next = next_place(&place(0, &[]), &[1_000_000_000], None, &bounds);
         assert_eq!(next.gaps.len(), MAX_GAPS);
-        assert_eq!(next.gaps.last(), Some(&(999_999, 2)));
+        assert_eq!(next.gaps.last(), Some(&(999_999_000, 2)));
     }
 }

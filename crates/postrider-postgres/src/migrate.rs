@@ -26,6 +26,7 @@ pub(crate) const MIGRATIONS: &[Migration] = &[
     Migration { version: 4, name: "functions", sql: include_str!("../migrations/0004_functions.sql") },
     Migration { version: 5, name: "views", sql: include_str!("../migrations/0005_views.sql") },
     Migration { version: 6, name: "bounds", sql: include_str!("../migrations/0006_bounds.sql") },
+    Migration { version: 7, name: "announced", sql: include_str!("../migrations/0007_announced.sql") },
 ];
 
 impl Migration {

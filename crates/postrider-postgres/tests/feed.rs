@@ -147,3 +147,83 @@ async fn small_pages_with_gaps_still_come_to_everything_once() {
     told.sort_unstable();
     assert_eq!(told, all, "ids sort as they were made");
 }
+
+/// Writes what one settle would of these deliveries, in a transaction that the test ends when it likes.
+async fn announce_in_open_transaction(store: &PostgresStore, ids: &[DeliveryId]) -> Transaction<'static, Postgres> {
+    let mut transaction = store.pool().begin().await.unwrap();
+    sqlx::query(
+        "insert into postrider.announced (fact, count, at, delivery_ids, event_ids, endpoint_ids, attempt_counts)
+         select 'delivery.delivered', count(*), now(), array_agg(d.id order by d.id), array_agg(d.event_id order by d.id),
+                array_agg(d.endpoint_id), array_agg(1)
+         from postrider.deliveries d where d.id = any ($1)",
+    )
+    .bind(ids.iter().map(DeliveryId::as_uuid).collect::<Vec<_>>())
+    .execute(&mut *transaction)
+    .await
+    .unwrap();
+    transaction
+}
+
+async fn several_pending(store: &PostgresStore, count: usize) -> Vec<DeliveryId> {
+    let mut ids = Vec::new();
+    for _ in 0..count {
+        ids.push(pending(store).await);
+    }
+    ids
+}
+
+/// Reads in pages of so many until nothing comes, and says how many came with each.
+async fn read_in_pages(store: &PostgresStore, place: &mut FeedPlace, limit: u32) -> (Vec<DeliveryId>, Vec<usize>) {
+    let (mut told, mut pages) = (Vec::new(), Vec::new());
+    loop {
+        let announced = store.announcements(place, limit).await.unwrap();
+        *place = announced.place;
+        if announced.announcements.is_empty() {
+            return (told, pages);
+        }
+        pages.push(announced.announcements.len());
+        told.extend(announced.announcements.iter().map(|announcement| announcement.delivery_id));
+    }
+}
+
+#[tokio::test]
+async fn what_was_announced_at_once_is_read_in_pages_and_from_any_place_in_it() {
+    let database = TestDatabase::create().await;
+    let store = database.store();
+    let all = several_pending(&store, 10).await;
+    for list in [&all[..5], &all[5..]] {
+        announce_in_open_transaction(&store, list).await.commit().await.unwrap();
+    }
+    let told = store.announcements(&FeedPlace::default(), LIMIT).await.unwrap().announcements;
+    let positions: Vec<i64> = told.iter().map(|announcement| announcement.position).collect();
+    assert_eq!(positions, [1_000, 1_001, 1_002, 1_003, 1_004, 2_000, 2_001, 2_002, 2_003, 2_004]);
+    let mut place = FeedPlace::default();
+    assert_eq!(read_in_pages(&store, &mut place, 3).await, (all.clone(), vec![3, 3, 3, 1]));
+    assert_eq!(place, FeedPlace { position: 2_004, gaps: Vec::new() });
+    assert_eq!(store.announcements_end().await.unwrap(), place);
+    for (index, position) in positions.into_iter().enumerate() {
+        let mut place = FeedPlace { position, gaps: Vec::new() };
+        assert_eq!(read(&store, &mut place).await, all[index + 1..], "after {position}");
+    }
+}
+
+#[tokio::test]
+async fn a_list_that_is_committed_late_is_read_in_pages_as_well() {
+    let database = TestDatabase::create().await;
+    let store = database.store();
+    let (slow, quick) = (several_pending(&store, 5).await, several_pending(&store, 2).await);
+    let open = announce_in_open_transaction(&store, &slow).await;
+    let never = announce_in_open_transaction(&store, &slow).await;
+    announce_in_open_transaction(&store, &quick).await.commit().await.unwrap();
+    let mut places = [FeedPlace::default(), store.announcements_end().await.unwrap()];
+    assert_eq!(read_in_pages(&store, &mut places[0], 1).await, (quick, vec![1, 1]));
+    open.commit().await.unwrap();
+    never.rollback().await.unwrap();
+    let later = several_pending(&store, 2).await;
+    announce_in_open_transaction(&store, &later).await.commit().await.unwrap();
+    let rest = [slow, later].concat();
+    for place in &mut places {
+        assert_eq!(read_in_pages(&store, place, 2).await, (rest.clone(), vec![2, 2, 2, 1]));
+        assert_eq!(place.position, 4_001);
+    }
+}

@@ -16,7 +16,15 @@ async fn eight_stores_that_start_at_once_migrate_once() {
     let applied: Vec<String> = starts.join_all().await.into_iter().flatten().collect();
     assert_eq!(
         applied,
-        ["0001_places", "0002_server", "0003_admission", "0004_functions", "0005_views", "0006_bounds"],
+        [
+            "0001_places",
+            "0002_server",
+            "0003_admission",
+            "0004_functions",
+            "0005_views",
+            "0006_bounds",
+            "0007_announced"
+        ],
         "one of them applied it, the others found it applied"
     );
     assert_eq!(database.store().pending_migrations().await.unwrap(), Vec::<String>::new());
@@ -29,7 +37,15 @@ async fn an_empty_database_is_told_apart_from_a_migrated_one() {
     let store = database.store();
     assert_eq!(
         store.pending_migrations().await.unwrap(),
-        ["0001_places", "0002_server", "0003_admission", "0004_functions", "0005_views", "0006_bounds"]
+        [
+            "0001_places",
+            "0002_server",
+            "0003_admission",
+            "0004_functions",
+            "0005_views",
+            "0006_bounds",
+            "0007_announced"
+        ]
     );
     let error = store.check_schema().await.unwrap_err();
     assert_eq!(error.code, StoreErrorCode::Schema);

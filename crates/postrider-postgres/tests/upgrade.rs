@@ -56,11 +56,11 @@ async fn what_an_earlier_program_left_is_carried_over() {
 
     assert_eq!(
         store.pending_migrations().await.unwrap(),
-        ["0002_server", "0003_admission", "0004_functions", "0005_views", "0006_bounds"]
+        ["0002_server", "0003_admission", "0004_functions", "0005_views", "0006_bounds", "0007_announced"]
     );
     assert_eq!(
         store.migrate().await.unwrap(),
-        ["0002_server", "0003_admission", "0004_functions", "0005_views", "0006_bounds"]
+        ["0002_server", "0003_admission", "0004_functions", "0005_views", "0006_bounds", "0007_announced"]
     );
     store.health().await.unwrap();
 
@@ -84,6 +84,14 @@ async fn what_an_earlier_program_left_is_carried_over() {
     let announced = store.announcements(&FeedPlace::default(), 10).await.unwrap().announcements;
     let tenants: Vec<_> = announced.iter().map(|told| told.tenant.as_str()).collect();
     assert_eq!(tenants, ["", "acme"], "what cannot be known is nobody's");
+    let read = async |position, gaps| {
+        let place = FeedPlace { position, gaps };
+        let told = store.announcements(&place, 10).await.unwrap().announcements;
+        told.iter().map(|told| told.position).collect::<Vec<_>>()
+    };
+    assert_eq!(read(0, Vec::new()).await, [1, 2]);
+    assert_eq!(read(1, Vec::new()).await, [2], "a place from before holds");
+    assert_eq!(read(2, vec![(1, 1)]).await, [1], "and so does a gap");
 
     let request = ClaimRequest {
         worker: WorkerId::random(),
