@@ -226,13 +226,13 @@ async fn what_commits_below_a_floor_has_its_turn_long_before_the_backlog_ends() 
     let lane = "hooks.example.com";
     let database = TestDatabase::create().await;
     let store = database.store();
-    let mut late = store.pool().begin().await.unwrap();
+    let mut slow = store.pool().begin().await.unwrap();
     let event = NewEvent::new("order.placed", "{}").to("https://hooks.example.com/");
-    let late_id = store.enqueue_in(&mut late, event).await.unwrap().deliveries()[0].id;
+    let late_id = store.enqueue_in(&mut slow, event).await.unwrap().deliveries()[0].id;
     backlog(&store, lane, BACKLOG).await;
     let worker = WorkerId::random();
     assert_eq!(claim(&store, &worker, 100).await.claims.len(), 100);
-    late.commit().await.unwrap();
+    slow.commit().await.unwrap();
     let mut taken = 100;
     loop {
         let claims = claim(&store, &worker, 100).await.claims;
