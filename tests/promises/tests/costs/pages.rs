@@ -60,7 +60,7 @@ async fn a_delivery_costs_the_same_however_much_else_there_is() {
         Bounds { log_bytes: 1_900.0, written: 3.5, read: 1.0, pages: 26.0 },
         Bounds { log_bytes: 400.0, written: 2.5, read: 4.5, pages: 21.0 },
         Bounds { log_bytes: 180.0, written: 1.5, read: 4.5, pages: 18.0 },
-        Bounds { log_bytes: 750.0, written: 4.5, read: 3.5, pages: 24.0 },
+        Bounds { log_bytes: 550.0, written: 3.5, read: 3.5, pages: 20.0 },
     ];
     for ((what, done), at_most) in little.each().into_iter().zip(bounds) {
         note(&mut ledger, what, done, at_most);

@@ -123,7 +123,7 @@ async fn a_batch_is_one_statement_however_long_it_is() {
 
     let counts = wired.counted(&store, async || settle_all(&store, &claims[..600], Verdict::Delivered).await).await;
     note(&mut ledger, "a settle of 200", &counts, 3, [2.0, 4.0]);
-    ledger.note("a result of such a settle: bytes sent", per(counts.bytes_asked, 600), 200.0);
+    ledger.note("a result of such a settle: bytes sent", per(counts.bytes_asked, 600), 160.0);
     ledger.note("transactions of a settle of 200", per(counts.transactions, 3), 1.0);
 
     let at_once = Verdict::Retry { after: Duration::ZERO };
