@@ -149,7 +149,8 @@ async fn a_dispatcher_that_waits_asks_little() {
     enqueue(&store, HELD, |_| event_to(&receiver.url())).await;
     let dispatcher = dispatch(&holding);
     gate_passed(&receiver, HELD).await;
-    let asked = asked_per(&wired, heartbeat, 4, &mut ledger).await;
+    // For a second after the claims it looks for more, less and less often: ten looks that are not the heartbeat's.
+    let asked = asked_per(&wired, heartbeat, 8, &mut ledger).await;
     ledger.note("a heartbeat with 400 held: statements", asked, 5.0);
     gate.open();
     dispatcher.stopped().await;
