@@ -5,6 +5,9 @@ use postrider::{DeliveryId, NewEvent, Store, StoreErrorCode, WorkerId};
 use postrider_postgres::PostgresStore;
 use postrider_postgres::testing::TestDatabase;
 
+const ALL: [&str; 7] =
+    ["0001_places", "0002_server", "0003_admission", "0004_functions", "0005_views", "0006_bounds", "0007_announced"];
+
 #[tokio::test]
 async fn eight_stores_that_start_at_once_migrate_once() {
     let database = TestDatabase::create_empty().await;
@@ -14,19 +17,7 @@ async fn eight_stores_that_start_at_once_migrate_once() {
         starts.spawn(async move { PostgresStore::connect(&url).await.unwrap().migrate().await.unwrap() });
     }
     let applied: Vec<String> = starts.join_all().await.into_iter().flatten().collect();
-    assert_eq!(
-        applied,
-        [
-            "0001_places",
-            "0002_server",
-            "0003_admission",
-            "0004_functions",
-            "0005_views",
-            "0006_bounds",
-            "0007_announced"
-        ],
-        "one of them applied it, the others found it applied"
-    );
+    assert_eq!(applied, ALL, "one of them applied it, the others found it applied");
     assert_eq!(database.store().pending_migrations().await.unwrap(), Vec::<String>::new());
     database.store().check_schema().await.unwrap();
 }
@@ -35,18 +26,7 @@ async fn eight_stores_that_start_at_once_migrate_once() {
 async fn an_empty_database_is_told_apart_from_a_migrated_one() {
     let database = TestDatabase::create_empty().await;
     let store = database.store();
-    assert_eq!(
-        store.pending_migrations().await.unwrap(),
-        [
-            "0001_places",
-            "0002_server",
-            "0003_admission",
-            "0004_functions",
-            "0005_views",
-            "0006_bounds",
-            "0007_announced"
-        ]
-    );
+    assert_eq!(store.pending_migrations().await.unwrap(), ALL);
     let error = store.check_schema().await.unwrap_err();
     assert_eq!(error.code, StoreErrorCode::Schema);
     assert!(error.message.contains("0001_places") && error.message.contains("postrider migrate"), "{error}");

@@ -54,14 +54,9 @@ async fn what_an_earlier_program_left_is_carried_over() {
         .unwrap();
     store.pool().execute(LEFT_BEHIND).await.unwrap();
 
-    assert_eq!(
-        store.pending_migrations().await.unwrap(),
-        ["0002_server", "0003_admission", "0004_functions", "0005_views", "0006_bounds", "0007_announced"]
-    );
-    assert_eq!(
-        store.migrate().await.unwrap(),
-        ["0002_server", "0003_admission", "0004_functions", "0005_views", "0006_bounds", "0007_announced"]
-    );
+    let rest = ["0002_server", "0003_admission", "0004_functions", "0005_views", "0006_bounds", "0007_announced"];
+    assert_eq!(store.pending_migrations().await.unwrap(), rest);
+    assert_eq!(store.migrate().await.unwrap(), rest);
     store.health().await.unwrap();
 
     let id = |last: u8| Uuid::from_u128(0x0190_a5d2_0000_7000_8000_0000_0000_0000 | u128::from(last));
