@@ -5,17 +5,19 @@ use crate::lab::{Kind, Lab, payload};
 use crate::raw;
 use crate::report::{Bar, Report, grouped};
 
-const LANES: usize = 16;
+pub(super) const DESTINATIONS: usize = 16;
 
 pub(crate) async fn run(events: usize, turns: usize, kinds: &[Kind]) -> Result<Report, Failure> {
     let what = format!(
-        "{} deliveries of 1 kB over {LANES} destinations, claimed, signed, sent, settled and recorded",
+        "{} deliveries of 1 kB to {DESTINATIONS} destinations, and to one, claimed, signed, sent, settled and recorded",
         grouped(events)
     );
     let mut report = Report::new("drain", what);
     for &kind in kinds {
         let bar = Bar::AtLeast(if kind == Kind::Postgres { 0.35 } else { 0.5 });
-        compare(kind, false, events, turns, Some(bar), &mut report).await?;
+        for destinations in [DESTINATIONS, 1] {
+            compare(kind, false, destinations, events, turns, Some(bar), &mut report).await?;
+        }
     }
     Ok(report)
 }
@@ -24,6 +26,7 @@ pub(crate) async fn run(events: usize, turns: usize, kinds: &[Kind]) -> Result<R
 pub(super) async fn compare(
     kind: Kind,
     with_tls: bool,
+    destinations: usize,
     events: usize,
     turns: usize,
     bar: Option<Bar>,
@@ -31,7 +34,8 @@ pub(super) async fn compare(
 ) -> Result<(), Failure> {
     let (mut limit, mut best) = (0.0_f64, None);
     for _ in 0..turns {
-        let mut lab = if with_tls { Lab::with_tls(kind, LANES).await? } else { Lab::new(kind, LANES).await? };
+        let lab = if with_tls { Lab::with_tls(kind, destinations).await } else { Lab::new(kind, destinations).await };
+        let mut lab = lab?;
         limit = limit.max(raw::limit(&mut lab, events, payload(1000)).await?);
         lab.fill(events).await?;
         let drained = super::drain(&mut lab, events, &[&["dispatch"]], report).await?;
@@ -39,10 +43,10 @@ pub(super) async fn compare(
         limit = limit.max(raw::limit(&mut lab, events, payload(1000)).await?);
     }
     let Some(best) = best else { return Err("there is at least one turn".into()) };
-    let name = kind.name();
+    let name = if destinations == 1 { format!("{}, one destination", kind.name()) } else { kind.name().to_owned() };
     report.add(format!("{name}: raw limit"), limit, "per second");
     report.add(format!("{name}: drained"), best.rate, "per second");
     report.push(format!("{name}: ratio"), best.rate / limit, "of the raw limit", bar);
-    report.add_costs(name, &best.costs, events);
+    report.add_costs(&name, &best.costs, events);
     Ok(())
 }

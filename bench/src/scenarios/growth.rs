@@ -110,6 +110,7 @@ fn request() -> ClaimRequest {
         limit: BATCH,
         lane_limit: BATCH,
         in_flight: Vec::new(),
+        ahead: Vec::new(),
         after: None,
     }
 }

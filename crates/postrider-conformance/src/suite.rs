@@ -61,6 +61,8 @@ macro_rules! suite {
             the_cursor_comes_to_every_one_of_many_lanes,
             p15_what_is_left_over_does_not_go_to_the_lane_that_has_the_most_in_flight,
             no_lane_gets_more_than_its_limit,
+            a_lane_may_have_more_than_its_limit_if_the_caller_looks_ahead,
+            an_endpoint_with_a_limit_of_its_own_has_nothing_ahead,
             what_is_in_flight_counts_against_a_lanes_limit,
             a_lane_that_is_over_its_limit_gets_nothing,
             p15_lanes_without_free_slots_do_not_hold_up_the_others,

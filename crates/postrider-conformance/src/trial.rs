@@ -344,7 +344,15 @@ impl Trial {
 
 /// A request of this worker for up to `limit`, with room in every lane.
 pub fn request(name: &str, limit: u32) -> ClaimRequest {
-    ClaimRequest { worker: worker(name), lease: LEASE, limit, lane_limit: 10_000, in_flight: Vec::new(), after: None }
+    ClaimRequest {
+        worker: worker(name),
+        lease: LEASE,
+        limit,
+        lane_limit: 10_000,
+        in_flight: Vec::new(),
+        ahead: Vec::new(),
+        after: None,
+    }
 }
 
 /// Claims up to `limit`, going round the lanes until that many are taken or a whole round found nothing.

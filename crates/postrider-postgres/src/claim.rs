@@ -213,14 +213,20 @@ impl PostgresStore {
     ) -> Query<'static, Postgres, PgArguments> {
         // More lanes than free slots would leave some of them looked at without their turn.
         let lanes = limit.clamp(1, MAX_LANES);
+        // Fewer than none where more than the limit may be had.
+        let mut taken_slots: HashMap<&Lane, i32> =
+            request.in_flight.iter().map(|(lane, count)| (lane, int(*count))).collect();
+        for (lane, ahead) in &request.ahead {
+            *taken_slots.entry(lane).or_default() -= int(*ahead);
+        }
         sqlx::query(Plans::text(include_str!("../sql/claim.sql"), most))
             .bind(self.now())
             .bind(request.worker.as_str().to_owned())
             .bind(micros(request.lease))
             .bind(int(limit))
             .bind(int(request.lane_limit))
-            .bind(request.in_flight.iter().map(|(lane, _)| lane.0.clone()).collect::<Vec<_>>())
-            .bind(request.in_flight.iter().map(|(_, count)| int(*count)).collect::<Vec<_>>())
+            .bind(taken_slots.keys().map(|lane| lane.0.clone()).collect::<Vec<_>>())
+            .bind(taken_slots.values().copied().collect::<Vec<_>>())
             .bind(request.after.as_ref().map(|lane| lane.0.clone()))
             .bind(int(lanes))
             .bind(MAX_VISITS)

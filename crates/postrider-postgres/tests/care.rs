@@ -22,8 +22,15 @@ async fn attempt(store: &PostgresStore, id: EndpointId, verdicts: &[Verdict]) {
     let events = vec![NewEvent::new("a.b", "{}").to_endpoint(id); verdicts.len()];
     store.enqueue(events).await.unwrap();
     let lease = Duration::from_mins(1);
-    let request =
-        ClaimRequest { worker: worker.clone(), lease, limit: 99, lane_limit: 99, in_flight: vec![], after: None };
+    let request = ClaimRequest {
+        worker: worker.clone(),
+        lease,
+        limit: 99,
+        lane_limit: 99,
+        in_flight: vec![],
+        ahead: vec![],
+        after: None,
+    };
     let claims = store.claim(&request).await.unwrap().claims;
     assert_eq!(claims.len(), verdicts.len());
     let settle = |(claim, verdict): (&postrider::store::Claim, &Verdict)| {

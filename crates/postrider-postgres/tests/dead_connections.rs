@@ -64,7 +64,8 @@ async fn leased(database: &TestDatabase) -> (Wire, PostgresStore, Lease) {
     let event = NewEvent::new("order.placed", "{}").to("https://hooks.example.com/");
     store.enqueue(vec![event]).await.unwrap();
     let (in_flight, after) = (Vec::new(), None);
-    let request = ClaimRequest { worker: worker(), lease: LEASE, limit: 1, lane_limit: 1, in_flight, after };
+    let request =
+        ClaimRequest { worker: worker(), lease: LEASE, limit: 1, lane_limit: 1, in_flight, ahead: vec![], after };
     let lease = store.claim(&request).await.unwrap().claims[0].lease;
     while store.pool().num_idle() == 0 {
         tokio::task::yield_now().await;

@@ -216,8 +216,15 @@ async fn deliveries(store: &PostgresStore) -> Vec<(&'static str, DeliveryId)> {
         };
         if verdict.is_some() || state == "leased" {
             let lease = Duration::from_mins(10);
-            let request =
-                ClaimRequest { worker: worker.clone(), lease, limit: 9, lane_limit: 9, in_flight: vec![], after: None };
+            let request = ClaimRequest {
+                worker: worker.clone(),
+                lease,
+                limit: 9,
+                lane_limit: 9,
+                in_flight: vec![],
+                ahead: vec![],
+                after: None,
+            };
             let claims = store.claim(&request).await.unwrap().claims;
             assert_eq!(claims.len(), 1);
             if let Some(verdict) = verdict {

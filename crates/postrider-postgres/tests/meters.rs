@@ -26,6 +26,7 @@ fn request(limit: u32) -> ClaimRequest {
         limit,
         lane_limit: 64,
         in_flight: Vec::new(),
+        ahead: Vec::new(),
         after: None,
     }
 }

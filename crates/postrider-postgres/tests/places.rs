@@ -33,6 +33,7 @@ async fn claim(store: &PostgresStore, worker: &WorkerId, limit: u32) -> Claimed 
         limit,
         lane_limit: limit,
         in_flight: Vec::new(),
+        ahead: Vec::new(),
         after: None,
     };
     store.claim(&request).await.unwrap()
@@ -272,6 +273,7 @@ async fn a_claim_whose_slots_run_out_gives_each_lane_its_turn() {
         limit: 1,
         lane_limit: 64,
         in_flight: Vec::new(),
+        ahead: Vec::new(),
         after: None,
     };
     let mut order = Vec::new();

@@ -32,7 +32,15 @@ fn event() -> NewEvent {
 
 fn request(worker: &WorkerId) -> ClaimRequest {
     let lease = Duration::from_secs(30);
-    ClaimRequest { worker: worker.clone(), lease, limit: 100, lane_limit: 100, in_flight: Vec::new(), after: None }
+    ClaimRequest {
+        worker: worker.clone(),
+        lease,
+        limit: 100,
+        lane_limit: 100,
+        in_flight: Vec::new(),
+        ahead: Vec::new(),
+        after: None,
+    }
 }
 
 async fn cancelled(store: &PostgresStore) -> i64 {

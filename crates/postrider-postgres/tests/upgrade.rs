@@ -94,6 +94,7 @@ async fn what_an_earlier_program_left_is_carried_over() {
         limit: 10,
         lane_limit: 10,
         in_flight: Vec::new(),
+        ahead: Vec::new(),
         after: None,
     };
     let claims = store.claim(&request).await.unwrap().claims;

@@ -189,7 +189,8 @@ async fn be_busy(store: &PostgresStore) {
     settle_down(store, async |timeout| store.wait_ready(timeout).await).await;
     assert_eq!(listeners(store, "ready").await, 1);
     let (worker, lease) = (WorkerId::random(), Duration::from_secs(60));
-    let request = ClaimRequest { worker, lease, limit: 500, lane_limit: 500, in_flight: vec![], after: None };
+    let request =
+        ClaimRequest { worker, lease, limit: 500, lane_limit: 500, in_flight: vec![], ahead: vec![], after: None };
     until("those who enqueue need not notify it", async || {
         let events = (0..500).map(|_| NewEvent::new("order.placed", "{}").to("https://hooks.example.com/"));
         store.enqueue(events.collect()).await.unwrap();

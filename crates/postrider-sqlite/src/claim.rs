@@ -68,6 +68,22 @@ fn sooner(one: Option<Duration>, other: Option<Duration>) -> Option<Duration> {
     one.into_iter().chain(other).min()
 }
 
+/// What a lane may have.
+#[derive(Clone, Copy)]
+struct Slots {
+    limit: u32,
+    /// How many more than that.
+    ahead: u32,
+    /// How many of it the caller has.
+    busy: u32,
+}
+
+impl Slots {
+    fn free(self) -> u32 {
+        self.limit.saturating_add(self.ahead).saturating_sub(self.busy)
+    }
+}
+
 /// A lane that may give something.
 struct OpenLane {
     lane: Lane,
@@ -97,6 +113,7 @@ struct Found {
 
 fn open_lanes(session: &Session, vault: &Vault, request: &ClaimRequest) -> rusqlite::Result<Found> {
     let in_flight: HashMap<&Lane, u32> = request.in_flight.iter().map(|(lane, count)| (lane, *count)).collect();
+    let ahead: HashMap<&Lane, u32> = request.ahead.iter().map(|(lane, count)| (lane, *count)).collect();
     // More lanes than slots would leave some without a turn, although the cursor has passed them.
     let most = MAX_LANES.min(request.limit as usize);
     let mut next_lane = session.connection.prepare_cached(sql!("claim_next_lane"))?;
@@ -111,9 +128,13 @@ fn open_lanes(session: &Session, vault: &Vault, request: &ClaimRequest) -> rusql
             return Ok(found);
         }
         visited += 1;
-        let busy = in_flight.get(&lane).copied().unwrap_or_default();
-        if busy < request.lane_limit
-            && let Some(open) = open_lane(session, vault, &lane, request.lane_limit, busy)?
+        let slots = Slots {
+            limit: request.lane_limit,
+            ahead: ahead.get(&lane).copied().unwrap_or_default(),
+            busy: in_flight.get(&lane).copied().unwrap_or_default(),
+        };
+        if slots.free() > 0
+            && let Some(open) = open_lane(session, vault, &lane, slots)?
         {
             match open.bucket.filter(|bucket| bucket.tokens() == 0) {
                 Some(empty) => found.next_token_in = sooner(found.next_token_in, Some(empty.next_token_in())),
@@ -125,14 +146,8 @@ fn open_lanes(session: &Session, vault: &Vault, request: &ClaimRequest) -> rusql
 }
 
 /// The lane with its endpoint's limits; none when the endpoint is held back or has no slot free.
-fn open_lane(
-    session: &Session,
-    vault: &Vault,
-    lane: &Lane,
-    limit: u32,
-    busy: u32,
-) -> rusqlite::Result<Option<OpenLane>> {
-    let bare = OpenLane { lane: lane.clone(), free: limit - busy, taken: 0, endpoint: None, bucket: None };
+fn open_lane(session: &Session, vault: &Vault, lane: &Lane, slots: Slots) -> rusqlite::Result<Option<OpenLane>> {
+    let bare = OpenLane { lane: lane.clone(), free: slots.free(), taken: 0, endpoint: None, bucket: None };
     let Ok(id) = Uuid::try_parse(&lane.0) else {
         return Ok(Some(bare));
     };
@@ -145,12 +160,17 @@ fn open_lane(
         return Ok(None);
     }
     let endpoint = vault.known(row)?;
-    let limit = endpoint.settings.max_in_flight.map_or(limit, |own| own.get().min(limit));
-    if busy >= limit {
+    let (own, rate) = (endpoint.settings.max_in_flight, endpoint.settings.rate_limit);
+    let slots = Slots {
+        limit: own.map_or(slots.limit, |own| own.get().min(slots.limit)),
+        ahead: if own.is_some() || rate.is_some() { 0 } else { slots.ahead },
+        ..slots
+    };
+    if slots.free() == 0 {
         return Ok(None);
     }
-    let bucket = endpoint.settings.rate_limit.map(|limit| look_into_bucket(session, id, limit)).transpose()?;
-    Ok(Some(OpenLane { free: limit - busy, endpoint: Some(endpoint), bucket, ..bare }))
+    let bucket = rate.map(|limit| look_into_bucket(session, id, limit)).transpose()?;
+    Ok(Some(OpenLane { free: slots.free(), endpoint: Some(endpoint), bucket, ..bare }))
 }
 
 fn look_into_bucket(session: &Session, id: Uuid, limit: RateLimit) -> rusqlite::Result<Bucket> {

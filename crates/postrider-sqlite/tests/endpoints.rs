@@ -54,6 +54,7 @@ async fn claim(store: &SqliteStore, limit: u32) -> Vec<Claim> {
         limit,
         lane_limit: 100,
         in_flight: Vec::new(),
+        ahead: Vec::new(),
         after: None,
     };
     store.claim(&request).await.unwrap().claims

@@ -78,6 +78,7 @@ fn claim_as(worker: &WorkerId) -> ClaimRequest {
         limit: 10,
         lane_limit: 10,
         in_flight: Vec::new(),
+        ahead: Vec::new(),
         after: None,
     }
 }
@@ -328,6 +329,7 @@ async fn a_settle_without_its_claim_in_memory_writes_the_same() {
         limit: 10,
         lane_limit: 10,
         in_flight: Vec::new(),
+        ahead: Vec::new(),
         after: None,
     };
     let claims = claiming.claim(&request).await.unwrap().claims;

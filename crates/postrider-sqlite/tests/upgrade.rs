@@ -115,6 +115,7 @@ async fn what_was_waiting_is_delivered_after_the_upgrade() {
         limit: 10,
         lane_limit: 10,
         in_flight: Vec::new(),
+        ahead: Vec::new(),
         after: None,
     };
     let claims = store.claim(&request).await.unwrap().claims;

@@ -59,7 +59,7 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
     async fn start_dispatching(&self, worker: &WorkerId) -> Result<DispatchGuard, StoreError>;
 
     /// Takes up to `limit` ready deliveries and grants a lease on each. Lanes take turns, beginning after the
-    /// request's cursor; no lane gets more than its free slots; lanes of endpoints that are not active are passed
+    /// request's cursor; no lane gets more than it may have; lanes of endpoints that are not active are passed
     /// over. Two concurrent claims never return the same delivery, and never wait for each other.
     ///
     /// An endpoint's own in-flight and rate limits hold for all dispatchers together, however many claim at once.
@@ -250,12 +250,15 @@ pub struct ClaimRequest {
     pub worker: WorkerId,
     /// How long they last.
     pub lease: Duration,
-    /// At most this many: the caller's free slots.
+    /// At most this many.
     pub limit: u32,
     /// At most this many in flight per lane, unless the lane's endpoint has a lower limit of its own.
     pub lane_limit: u32,
     /// How many the caller has in flight, per lane; what is not listed has none.
     pub in_flight: Vec<(Lane, u32)>,
+    /// How many more than `lane_limit` these lanes may have in flight: the caller keeps them until there is a slot. Not where
+    /// the lane's endpoint has a limit of its own, in flight or per second.
+    pub ahead: Vec<(Lane, u32)>,
     /// The lane after which to begin.
     pub after: Option<Lane>,
 }

@@ -132,6 +132,32 @@ pub async fn what_is_in_flight_counts_against_a_lanes_limit(t: &Trial) {
     assert_eq!(per_lane(&claimed.claims), BTreeMap::from([(lane_of("a"), 2), (lane_of("c"), 5)]));
 }
 
+pub async fn a_lane_may_have_more_than_its_limit_if_the_caller_looks_ahead(t: &Trial) {
+    for host in ["a", "b", "c", "d"] {
+        t.backlog(host, 20).await;
+    }
+    let in_flight = vec![(lane_of("a"), 5), (lane_of("b"), 9)];
+    let ahead = vec![(lane_of("a"), 3), (lane_of("b"), 2), (lane_of("c"), 4)];
+    let asked = ClaimRequest { lane_limit: 5, in_flight, ahead, ..request("w1", 100) };
+    let counts = per_lane(&t.store.claim(&asked).await.unwrap().claims);
+    assert_eq!(counts, BTreeMap::from([(lane_of("a"), 3), (lane_of("c"), 9), (lane_of("d"), 5)]));
+}
+
+pub async fn an_endpoint_with_a_limit_of_its_own_has_nothing_ahead(t: &Trial) {
+    let rate_limit = Some("1000/s".parse().unwrap());
+    let narrow = EndpointSettings { max_in_flight: NonZeroU32::new(2), ..EndpointSettings::default() };
+    let metered = EndpointSettings { rate_limit, ..EndpointSettings::default() };
+    let mut lanes = Vec::new();
+    for (host, settings) in [("a", narrow), ("b", metered), ("c", EndpointSettings::default())] {
+        lanes.push(Lane::of_endpoint(t.endpoint_of("default", host, &["*"], settings).await.id));
+    }
+    t.enqueue_all(vec![NewEvent::new("invoice.paid", "{}"); 20]).await;
+    let ahead = lanes.iter().map(|lane| (lane.clone(), 4)).collect();
+    let asked = ClaimRequest { lane_limit: 5, ahead, ..request("w1", 100) };
+    let counts = per_lane(&t.store.claim(&asked).await.unwrap().claims);
+    assert_eq!(lanes.iter().map(|lane| counts[lane]).collect::<Vec<_>>(), [2, 5, 9]);
+}
+
 pub async fn a_lane_that_is_over_its_limit_gets_nothing(t: &Trial) {
     t.backlog("a", 3).await;
     let in_flight = vec![(lane_of("a"), 9)];

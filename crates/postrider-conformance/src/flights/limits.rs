@@ -7,7 +7,7 @@ use futures_util::future::join_all;
 use postrider::{DeliveryStatus, Dispatcher, EndpointSettings, EndpointStatus, NewEvent, Secret};
 use std::sync::Arc;
 
-use super::{Running, all_become, becomes, dispatcher, endpoint_at, enqueue_for};
+use super::{Running, all_become, becomes, dispatcher, endpoint_at, enqueue_for, stalling};
 use crate::faulty::{Call, FaultyStore, Seen};
 use crate::receiver::{Answer, Gate, Hostile, Receiver};
 use crate::trial::Trial;
@@ -184,7 +184,7 @@ pub async fn a_slot_that_comes_free_during_a_claim_is_used_without_a_poll(t: &Tr
     running.stop().await;
 }
 
-pub async fn a_claim_never_asks_for_more_than_the_free_slots(t: &Trial) {
+pub async fn a_claim_asks_for_no_more_than_there_is_room_for(t: &Trial) {
     const SLOTS: usize = 8;
     let wire = FaultyStore::new(Arc::clone(&t.store));
     let receiver = Receiver::answering(200).await;
@@ -198,8 +198,9 @@ pub async fn a_claim_never_asks_for_more_than_the_free_slots(t: &Trial) {
         match seen {
             Seen::Claimed { limit, leases } => {
                 // An attempt has a slot while it is under way, which the receivers of other cases see. Its lease is held until
-                // it is settled: as many again may wait for that.
-                let most = SLOTS.min(2 * SLOTS - held);
+                // it is settled: as many again may wait for that, and as many may be in line.
+                let most = (2 * SLOTS).min(3 * SLOTS - held);
+                assert!(limit > 0, "asked for nothing");
                 assert!(limit as usize <= most, "asked for {limit} while {held} leases were held for {SLOTS} slots");
                 held += leases.len();
             }
@@ -208,6 +209,33 @@ pub async fn a_claim_never_asks_for_more_than_the_free_slots(t: &Trial) {
         }
     }
     assert_eq!(held, 0);
+}
+
+pub async fn what_is_in_line_for_a_destination_that_stalls_is_given_back(t: &Trial) {
+    const QUICK: usize = 1000;
+    const SLOTS: usize = 4;
+    let gate = Gate::new();
+    let receiver = stalling(QUICK, &gate).await;
+    let ids = enqueue_for(t, &receiver, 1500).await;
+    let running = Running::start(dispatcher(&t.store, "w1").max_in_flight_per_destination(4));
+    let stalled = |receiver: &Receiver| receiver.open_requests() == SLOTS && receiver.request_count() == QUICK + SLOTS;
+    receiver.wait_until("it to stall", PATIENCE, stalled).await;
+    crate::eventually("the others to be given back", PATIENCE, || async {
+        let overview = t.overview().await;
+        (overview.in_flight == SLOTS as u64 && overview.due == 496).then_some(())
+    })
+    .await;
+    assert_eq!(receiver.request_count(), QUICK + SLOTS, "nothing more has gone out meanwhile");
+    gate.open();
+    all_become(t, &ids, DeliveryStatus::Delivered).await;
+    assert_eq!((receiver.request_count(), receiver.most_open_requests()), (1500, SLOTS));
+    for id in [ids[QUICK + SLOTS], ids[1499]] {
+        let delivery = t.delivery(id).await;
+        assert_eq!((delivery.attempt_count, delivery.abandoned_count), (1, 0), "it was given back uncharged");
+    }
+    let totals = running.stop().await;
+    assert!(totals.released > 0, "it had claimed ahead while the destination was quick: {totals:?}");
+    assert_eq!(totals.claimed, 1500 + totals.released);
 }
 
 pub async fn p15_a_black_hole_does_not_hold_up_the_others(t: &Trial) {

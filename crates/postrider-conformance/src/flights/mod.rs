@@ -13,7 +13,7 @@ use postrider::{
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-use crate::receiver::Receiver;
+use crate::receiver::{Answer, Gate, Receiver};
 use crate::trial::{Trial, worker};
 use crate::wait::{PATIENCE, eventually, within};
 
@@ -86,6 +86,16 @@ pub async fn all_become(trial: &Trial, ids: &[DeliveryId], status: DeliveryStatu
     for id in ids {
         becomes(trial, *id, status).await;
     }
+}
+
+/// A receiver that answers so many at once, and the others when the gate is opened.
+pub async fn stalling(quick: usize, gate: &Gate) -> Receiver {
+    let gate = gate.clone();
+    Receiver::start(move |_, number| match number {
+        quick_one if quick_one <= quick => Answer::status(200),
+        _ => Answer::status(200).after(&gate),
+    })
+    .await
 }
 
 /// A dispatcher that runs.
@@ -183,7 +193,8 @@ macro_rules! flights {
             a_slot_that_others_share_is_used_again_without_a_poll,
             an_endpoints_rate_limit_is_kept_without_polling,
             a_slot_that_comes_free_during_a_claim_is_used_without_a_poll,
-            a_claim_never_asks_for_more_than_the_free_slots,
+            a_claim_asks_for_no_more_than_there_is_room_for,
+            what_is_in_line_for_a_destination_that_stalls_is_given_back,
             p15_a_black_hole_does_not_hold_up_the_others,
             a_paused_endpoint_keeps_its_backlog_until_it_is_resumed,
             lanes_that_may_give_nothing_do_not_keep_a_dispatcher_busy,
@@ -195,6 +206,7 @@ macro_rules! flights {
             p22_a_stop_claims_nothing_new,
             p22_what_does_not_end_in_time_is_given_back_uncharged,
             p22_a_claim_that_is_under_way_at_the_stop_is_given_back,
+            p22_what_is_in_line_at_the_stop_is_given_back_and_not_sent,
             a_dispatcher_stops_also_while_the_store_is_away,
             p22_a_store_that_hangs_does_not_double_the_grace_period,
             a_dispatcher_can_be_started_again,

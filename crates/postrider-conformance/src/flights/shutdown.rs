@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use postrider::{DeliveryStatus, Store, StoreErrorCode};
 
-use super::{Running, all_become, becomes, dispatcher, enqueue_for};
+use super::{Running, all_become, becomes, dispatcher, enqueue_for, stalling};
 use crate::faulty::{Call, Fault, FaultyStore};
 use crate::receiver::{Answer, Gate, Receiver};
 use crate::trial::Trial;
@@ -82,6 +82,27 @@ pub async fn p22_a_claim_that_is_under_way_at_the_stop_is_given_back(t: &Trial) 
     assert_eq!((totals.claimed, totals.released), (1, 1));
     assert_eq!((t.places().await.ready.len(), receiver.request_count()), (1, 0));
     assert_eq!(t.delivery(id).await.abandoned_count, 0);
+}
+
+pub async fn p22_what_is_in_line_at_the_stop_is_given_back_and_not_sent(t: &Trial) {
+    const SENT: usize = 1004;
+    let gate = Gate::new();
+    let receiver = stalling(1000, &gate).await;
+    enqueue_for(t, &receiver, 1500).await;
+    let running = Running::start(dispatcher(&t.store, "w1").max_in_flight_per_destination(4));
+    receiver.wait_until("it to stall", PATIENCE, |receiver| receiver.request_count() == SENT).await;
+    let (stop, task) = (running.stop, running.task);
+    stop.send(()).unwrap();
+    eventually("what is in line to be given back", PATIENCE, || async {
+        (t.overview().await.in_flight == 4).then_some(())
+    })
+    .await;
+    gate.open();
+    let totals = crate::wait::within("the dispatcher to stop", PATIENCE, task).await.unwrap().unwrap();
+    assert_eq!((totals.delivered, receiver.request_count()), (SENT as u64, SENT));
+    assert_eq!(totals.claimed, SENT as u64 + totals.released);
+    let places = t.places().await;
+    assert_eq!((places.ready.len(), places.leases.len()), (1500 - SENT, 0));
 }
 
 pub async fn a_dispatcher_stops_also_while_the_store_is_away(t: &Trial) {

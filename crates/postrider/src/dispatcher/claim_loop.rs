@@ -1,30 +1,31 @@
-//! The claim loop: asks for as much as there are free slots, and starts an attempt for each delivery it gets.
+//! The claim loop: asks for as much as there is room for, and hands each delivery it gets to the crew.
 //!
-//! It rests when a claim came to every lane and still had slots left, and wakes up when something may have become ready
-//! (in this process or another), when a slot that somebody waits for is free again, when an endpoint whose rate limit was
-//! reached may be called again, or at the next poll.
+//! It rests when a claim came to every lane and did not bring all that was asked for, and wakes up when something may have become
+//! ready (in this process or another), when there is room again in a lane that may have more, when an endpoint whose rate
+//! limit was reached may be called again, or at the next poll.
 
 use std::future::Future;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::crew::Crew;
 use super::flight::Flight;
 use super::held::Granted;
+use super::lanes::Asked;
 use super::summary::{self, Periods};
 use super::{Backoff, Shared, care, release, request, suspects};
 use crate::lease::Lease;
-use crate::store::{Claim, ClaimRequest, Claimed, Lane, Settle, StoreError};
+use crate::store::{Claim, ClaimRequest, Claimed, Lane, StoreError};
 
 /// How many deliveries one claim takes at most: enough to spread the cost of the statement, little enough to be quick.
 const MAX_CLAIM: u32 = 256;
 
-/// How long a claim waits for more free slots, where the one before it left something behind. Slots come free one by one, and
+/// How long a claim waits for more room, where the one before it left something behind. Slots come free one by one, and
 /// a statement for each would cost more than the deliveries do.
 const GATHER: Duration = Duration::from_millis(5);
 
@@ -44,17 +45,34 @@ struct Times {
     at: Timestamp,
 }
 
+/// The lanes that a claim came to: those after the one, up to the other.
+struct Visited {
+    after: Option<Lane>,
+    last: Option<Lane>,
+}
+
+impl Visited {
+    fn includes(&self, lane: &Lane) -> bool {
+        let is_after = self.after.as_ref().is_none_or(|after| lane > after);
+        let is_before = self.last.as_ref().is_none_or(|last| lane <= last);
+        let has_wrapped = matches!((&self.after, &self.last), (Some(after), Some(last)) if last <= after);
+        if has_wrapped { is_after || is_before } else { is_after && is_before }
+    }
+}
+
 /// Claims and launches, until it is told to stop.
 pub(super) struct ClaimLoop {
     shared: Arc<Shared>,
     crew: Crew<Flight>,
     stopping: watch::Receiver<bool>,
     cursor: Option<Lane>,
-    /// The last claim filled all free slots that it was for.
+    /// The last claim brought as much as it was asked for.
     more_waits: bool,
+    /// The last claim left something behind in lanes that may have something in line.
+    lanes_are_short: bool,
     /// When the last claim that took something was asked for.
     took_at: Option<Instant>,
-    /// For how many free slots a claim is worth it at once.
+    /// Room for how many is worth a claim at once.
     enough: u32,
     /// How often claims have passed the end of the lanes since one found something.
     empty_passes: u32,
@@ -65,15 +83,15 @@ pub(super) struct ClaimLoop {
 }
 
 impl ClaimLoop {
-    pub(super) fn new(shared: Arc<Shared>, results: mpsc::Sender<Settle>, stopping: watch::Receiver<bool>) -> Self {
+    pub(super) fn new(shared: Arc<Shared>, crew: Crew<Flight>, stopping: watch::Receiver<bool>) -> Self {
         let enough = (shared.settings.max_in_flight / 2).clamp(1, MAX_CLAIM);
-        let crew = Crew::new(shared.settings.max_in_flight as usize, results);
         Self {
             shared,
             crew,
             stopping,
             cursor: None,
             more_waits: false,
+            lanes_are_short: false,
             took_at: None,
             enough,
             empty_passes: 0,
@@ -100,21 +118,21 @@ impl ClaimLoop {
     pub(super) async fn run(&mut self, flights: &mut JoinSet<()>) {
         while !self.is_stopping() {
             while flights.try_join_next().is_some() {}
-            if self.shared.held.free_slots() == 0 {
+            if self.more_waits {
+                self.unless_stopping(async {
+                    let _ = timeout(GATHER, self.shared.held.room_for(self.enough)).await;
+                })
+                .await;
+            }
+            let asked_at = Instant::now();
+            let asked = self.shared.held.ask(asked_at);
+            if asked.room == 0 {
                 self.tell_period(false);
                 self.unless_stopping(self.shared.held.freed()).await;
                 continue;
             }
-            if self.more_waits {
-                self.unless_stopping(async {
-                    let _ = timeout(GATHER, self.shared.held.room(self.enough)).await;
-                })
-                .await;
-            }
-            let limit = self.shared.held.free_slots().min(MAX_CLAIM);
-            let asked_at = Instant::now();
-            let in_flight = self.shared.held.in_flight_by_lane();
-            match self.claim(limit, in_flight.clone()).await {
+            let limit = asked.room.min(MAX_CLAIM);
+            match self.claim(limit, &asked).await {
                 Ok(claimed) if self.is_stopping() => {
                     self.shared.count(|totals| totals.claimed += claimed.claims.len() as u64);
                     let leases: Vec<Lease> = claimed.claims.iter().map(|claim| claim.lease).collect();
@@ -130,9 +148,10 @@ impl ClaimLoop {
                     }
                     self.expect_token(claimed.next_token_in);
                     let saw_every_lane = self.saw_every_lane(&claimed);
+                    let visited = Visited { after: self.cursor.take(), last: claimed.cursor.clone() };
                     self.cursor.clone_from(&claimed.cursor);
                     let suspect = suspects::set_apart(&self.shared, &mut claimed.claims).await;
-                    self.launch(claimed.claims, times, &in_flight, flights);
+                    self.launch(claimed.claims, times, &asked, &visited, flights);
                     if let Some(suspect) = suspect {
                         self.launch_alone(suspect, times, flights).await;
                     } else if saw_every_lane && !full {
@@ -180,11 +199,13 @@ impl ClaimLoop {
         self.next_token_at = [self.next_token_at, at].into_iter().flatten().min();
     }
 
-    async fn claim(&self, limit: u32, mut in_flight: Vec<(Lane, u32)>) -> Result<Claimed, StoreError> {
+    async fn claim(&self, limit: u32, asked: &Asked) -> Result<Claimed, StoreError> {
         let settings = &self.shared.settings;
+        let Asked { mut in_flight, mut ahead, .. } = asked.clone();
         // A lane without a free slot is passed over.
         for lane in self.shared.left_alone.lanes(Instant::now()) {
             in_flight.retain(|(other, _)| *other != lane);
+            ahead.retain(|(other, _)| *other != lane);
             in_flight.push((lane, settings.max_in_flight_per_destination));
         }
         let request = ClaimRequest {
@@ -193,24 +214,34 @@ impl ClaimLoop {
             limit,
             lane_limit: settings.max_in_flight_per_destination,
             in_flight,
+            ahead,
             after: self.cursor.clone(),
         };
         self.shared.store.claim(&request).await
     }
 
     /// Registers the leases of a whole batch, then starts its attempts.
-    fn launch(&self, claims: Vec<Claim>, times: Times, in_flight: &[(Lane, u32)], flights: &mut JoinSet<()>) {
+    fn launch(
+        &mut self,
+        claims: Vec<Claim>,
+        times: Times,
+        asked: &Asked,
+        visited: &Visited,
+        flights: &mut JoinSet<()>,
+    ) {
         #[cfg(feature = "failpoints")]
         if !claims.is_empty() {
             crate::failpoint::reached(crate::failpoint::AFTER_CLAIM);
         }
         self.shared.count(|totals| totals.claimed += claims.len() as u64);
-        self.shared.held.add(claims.iter().map(|claim| self.grant(claim, times.asked_at)), in_flight);
+        let granted = claims.iter().map(|claim| self.grant(claim, times.asked_at));
+        let shortage = self.shared.held.add(granted, asked, |lane| visited.includes(lane));
+        self.lanes_are_short = shortage.is_lasting;
         let (troubled, claims): (Vec<_>, Vec<_>) = claims.into_iter().partition(care::is_troubled);
         if !troubled.is_empty() {
             flights.spawn(care::set_aside(Arc::clone(&self.shared), troubled));
         }
-        self.crew.call(claims.into_iter().map(|claim| self.flight(claim, times)), flights);
+        self.crew.call(claims.into_iter().map(|claim| self.flight(claim, times)), times.answered_at, flights);
     }
 
     /// Starts the attempt of a suspect while nothing else is under way, and claims nothing for a moment. If the others take
@@ -220,7 +251,8 @@ impl ClaimLoop {
         let patience = request::timeout(&suspect, &shared.settings) + shared.settings.term.lease();
         shared.count(|totals| totals.claimed += 1);
         let granted = self.grant(&suspect, times.asked_at);
-        shared.held.add([Granted { hard_deadline: granted.hard_deadline + patience, ..granted }], &[]);
+        let granted = Granted { hard_deadline: granted.hard_deadline + patience, ..granted };
+        shared.held.add([granted], &Asked::default(), |_| false);
         self.unless_stopping(async {
             let _ = timeout(patience, shared.held.alone()).await;
         })
@@ -231,7 +263,7 @@ impl ClaimLoop {
             return;
         }
         suspects::tell(shared, &suspect);
-        self.crew.call(std::iter::once(self.flight(suspect, times)), flights);
+        self.crew.call(std::iter::once(self.flight(suspect, times)), Instant::now(), flights);
         self.unless_stopping(async {
             let _ = timeout(suspects::HEAD_START, shared.held.emptied()).await;
         })
@@ -244,17 +276,17 @@ impl ClaimLoop {
 
     fn grant(&self, claim: &Claim, asked_at: Instant) -> Granted {
         let settings = &self.shared.settings;
-        let own_limit = claim.endpoint.as_ref().and_then(|endpoint| endpoint.settings.max_in_flight);
+        let own = claim.endpoint.as_ref().map(|endpoint| &endpoint.settings);
+        let own_limit = own.and_then(|settings| settings.max_in_flight);
         let lane_limit = own_limit.map_or(u32::MAX, u32::from).min(settings.max_in_flight_per_destination);
-        let lease = settings.term.lease();
         Granted {
             lease: claim.lease,
             lane: claim.lane.clone(),
             lane_limit,
+            lane_may_wait: own_limit.is_none() && own.is_none_or(|settings| settings.rate_limit.is_none()),
             lane_shared: own_limit.is_some(),
-            safe_until: asked_at + lease,
-            // An attempt ends by its timeout; one more lease is for its settle.
-            hard_deadline: asked_at + request::timeout(claim, settings) + lease,
+            safe_until: asked_at + settings.term.lease(),
+            hard_deadline: request::hard_deadline(claim, settings, asked_at),
         }
     }
 
@@ -269,7 +301,8 @@ impl ClaimLoop {
                 None => std::future::pending().await,
             }
         };
-        let apart = self.took_at.map(|at| at + APART);
+        let apart = if self.lanes_are_short { GATHER } else { APART };
+        let apart = self.took_at.map(|at| at + apart);
         self.unless_stopping(async {
             tokio::select! {
                 () = next_token => {}

@@ -8,9 +8,9 @@ use tokio::sync::mpsc;
 
 use super::crew::Duty;
 use super::{Shared, exhaustion, request};
-use crate::lease::LeaseToken;
+use crate::lease::{Lease, LeaseToken};
 use crate::outcome::{Outcome, verdict};
-use crate::store::{AttemptResult, Claim, Settle};
+use crate::store::{AttemptResult, Claim, Lane, Settle};
 use crate::transport::Exhausted;
 
 /// An attempt under way.
@@ -23,11 +23,16 @@ pub(super) struct Flight {
 }
 
 impl Duty for Flight {
+    fn lane(&self) -> &Lane {
+        &self.claim.lane
+    }
+
     async fn run(self, results: &mpsc::Sender<Settle>) {
         let token = self.claim.lease.token;
         let _slot = Slot { shared: &self.shared, token };
         let started = Instant::now();
-        if !self.shared.held.is_safe(token, started) {
+        if !self.shared.held.begin(token, started, request::hard_deadline(&self.claim, &self.shared.settings, started))
+        {
             tracing::warn!(
                 delivery_id = %self.claim.lease.delivery_id,
                 worker_id = %self.shared.settings.worker,
@@ -35,7 +40,7 @@ impl Duty for Flight {
                 "not sent: its lease may have run out before the attempt began"
             );
             // If it has not, it is given back: left to expire it would count as abandoned, and nothing was tried.
-            self.give_back().await;
+            give_back(&self.shared, &[self.claim.lease]).await;
             return;
         }
         let outcome = match self.attempt(started).await {
@@ -44,7 +49,7 @@ impl Duty for Flight {
                 self.shared.exhaustion.tell(&self.shared.settings.worker, &exhausted);
                 // Whoever kept its slot for a while does not ask again at once, nor does anybody else in its place.
                 tokio::time::sleep(exhaustion::PAUSE).await;
-                self.give_back().await;
+                give_back(&self.shared, &[self.claim.lease]).await;
                 return;
             }
         };
@@ -62,28 +67,8 @@ impl Flight {
         Self { shared, claim, claimed_at, answered_at }
     }
 
-    /// Gives the lease back as if it had never been granted. While the store does not take it, it is kept: left to expire
-    /// it would count as abandoned, and nothing was tried.
-    async fn give_back(&self) {
-        let (shared, lease) = (&self.shared, self.claim.lease);
-        loop {
-            match shared.store.release(&shared.settings.worker, &[lease]).await {
-                Ok(released) => {
-                    shared.count(|totals| totals.released += released);
-                    break;
-                }
-                Err(error) => {
-                    shared.count(|totals| totals.errors += 1);
-                    // Whatever keeps the store from it is told by those who claim and settle.
-                    tracing::debug!(delivery_id = %lease.delivery_id, code = %error.code, "a lease is to be given back");
-                }
-            }
-            if !shared.held.is_safe(lease.token, Instant::now()) {
-                break;
-            }
-            tokio::time::sleep(exhaustion::PAUSE).await;
-        }
-        shared.held.remove([lease.token]);
+    pub(super) fn lease(&self) -> Lease {
+        self.claim.lease
     }
 
     async fn attempt(&self, started: Instant) -> Result<Outcome, Exhausted> {
@@ -119,6 +104,30 @@ impl Flight {
             disable_after: self.shared.settings.disable_after,
         }
     }
+}
+
+/// Gives leases back as if they had never been granted. While the store does not take them, they are kept: left to expire
+/// they would count as abandoned, and nothing was tried.
+pub(super) async fn give_back(shared: &Shared, leases: &[Lease]) {
+    loop {
+        match shared.store.release(&shared.settings.worker, leases).await {
+            Ok(released) => {
+                shared.count(|totals| totals.released += released);
+                break;
+            }
+            Err(error) => {
+                shared.count(|totals| totals.errors += 1);
+                // Whatever keeps the store from it is told by those who claim and settle.
+                tracing::debug!(leases = leases.len(), code = %error.code, "leases are to be given back");
+            }
+        }
+        let now = Instant::now();
+        if !leases.iter().any(|lease| shared.held.is_safe(lease.token, now)) {
+            break;
+        }
+        tokio::time::sleep(exhaustion::PAUSE).await;
+    }
+    shared.held.remove(leases.iter().map(|lease| lease.token));
 }
 
 /// The slot that a flight occupies. When the flight panics, the slot is free again and the lease no longer renewed: it

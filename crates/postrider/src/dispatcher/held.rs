@@ -1,10 +1,11 @@
-//! The leases that a dispatcher holds: what is in flight, per lane and in all, and until when each is safe.
+//! The leases that a dispatcher holds: what is in line, under way and being settled, and until when each is safe.
 //!
 //! An entry is made when a claim returns, before the attempt starts, and goes away when its settle returns: until then the
 //! heartbeat renews it. It occupies a slot of the dispatcher and one of its lane only while its attempt is under way,
-//! since those are for what receivers and this process bear at once; what waits for its settle is bounded apart, so
-//! that a store that is slow to settle stops new claims. Entries are kept by token, not by delivery: a dispatcher may
-//! claim a delivery again whose earlier lease it let lapse, while the earlier attempt is still under way.
+//! since those are for what receivers and this process bear at once; how much may wait in line for a slot is said in
+//! [`lanes`](super::lanes); what waits for its settle is bounded apart, so that a store that is slow to settle stops new claims.
+//! Entries are kept by token, not by delivery: a dispatcher may claim a delivery again whose earlier lease it let lapse, while
+//! the earlier attempt is still under way.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -14,6 +15,7 @@ use std::time::Instant;
 
 use tokio::sync::Notify;
 
+use super::lanes::{Asked, Lanes, Shortage, entry};
 use crate::ids::DeliveryId;
 use crate::lease::{Lease, LeaseToken};
 use crate::store::Lane;
@@ -34,8 +36,9 @@ impl Hasher for RandomBits {
     }
 }
 
-/// How many leases are held at most for each slot: one whose attempt is under way, and one that is being settled.
-pub(super) const HELD_PER_SLOT: usize = 2;
+/// How many leases are held at most for each slot: one whose attempt is under way, one that is in line for the slot, and one
+/// that is being settled.
+pub(super) const HELD_PER_SLOT: usize = 3;
 
 /// Why the renewal of a lease ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,6 +70,8 @@ impl fmt::Display for RenewalEnd {
 /// How far the attempt under a lease has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
+    /// It has not begun.
+    Waiting,
     /// It is under way, and has its slots.
     Flying,
     /// It has ended.
@@ -91,55 +96,42 @@ struct Held {
     lane_shared: bool,
 }
 
+impl Held {
+    /// Whether the lease certainly still lasts.
+    fn is_safe(&self, now: Instant) -> bool {
+        self.renewing && now < self.safe_until
+    }
+}
+
 #[derive(Debug, Default)]
 struct Inner {
     by_token: HashMap<LeaseToken, Held, BuildHasherDefault<RandomBits>>,
-    lanes: HashMap<Lane, LaneUse>,
+    lanes: Lanes,
     /// How many attempts are under way.
     flying: usize,
-    /// How many free slots the claimer waits for. None, if it does not.
+    /// For how many more the claimer waits to have room. None, if it does not.
     room_wanted: Option<u32>,
 }
 
 impl Inner {
-    /// Takes an attempt's slots back. Returns whether somebody may have waited for one of them.
+    /// Takes an attempt's slots back, or its place in line. Returns whether somebody may have waited for one of them.
     fn land(&mut self, token: LeaseToken, max_in_flight: u32) -> bool {
-        let Some(held) = self.by_token.get_mut(&token).filter(|held| held.stage == Stage::Flying) else {
-            return false;
+        let Some(held) = self.by_token.get_mut(&token) else { return false };
+        let has_flown = match held.stage {
+            Stage::Waiting => false,
+            Stage::Flying => true,
+            Stage::Landed | Stage::Settling => return false,
         };
         held.stage = Stage::Landed;
-        let mut wanted = self.flying >= max_in_flight as usize;
-        self.flying -= 1;
-        if let Some(lane_use) = self.lanes.get_mut(&held.lane) {
-            wanted |= lane_use.in_flight >= lane_use.limit;
-            lane_use.in_flight -= 1;
-            if lane_use.in_flight == 0 {
-                self.lanes.remove(&held.lane);
-            }
-        }
-        wanted
+        self.flying -= usize::from(has_flown);
+        self.lanes.remove(&held.lane, has_flown, max_in_flight)
     }
 
-    fn free_slots(&self, max_in_flight: u32) -> u32 {
-        let max_in_flight = max_in_flight as usize;
-        let unused = max_in_flight.saturating_sub(self.flying);
-        let unheld = (HELD_PER_SLOT * max_in_flight).saturating_sub(self.by_token.len());
-        u32::try_from(unused.min(unheld)).unwrap_or(u32::MAX)
+    /// How many more may be claimed.
+    fn room(&self, max_in_flight: u32) -> u32 {
+        let unheld = (HELD_PER_SLOT * max_in_flight as usize).saturating_sub(self.by_token.len());
+        self.lanes.room(max_in_flight).min(u32::try_from(unheld).unwrap_or(u32::MAX))
     }
-}
-
-#[derive(Debug, Default, Clone, Copy)]
-struct LaneUse {
-    in_flight: u32,
-    limit: u32,
-}
-
-/// What a map has of a lane, which is copied only if it is new.
-fn entry<'m, V: Default>(map: &'m mut HashMap<Lane, V>, lane: &Lane) -> &'m mut V {
-    if !map.contains_key(lane) {
-        map.insert(lane.clone(), V::default());
-    }
-    map.get_mut(lane).expect("it is there")
 }
 
 /// All leases that are held.
@@ -166,6 +158,8 @@ pub(crate) struct Granted {
     pub(crate) lease: Lease,
     pub(crate) lane: Lane,
     pub(crate) lane_limit: u32,
+    /// More than that may be claimed, to wait in line.
+    pub(crate) lane_may_wait: bool,
     /// Other dispatchers' leases count as well: the lane may be full although this one holds few of its slots.
     pub(crate) lane_shared: bool,
     pub(crate) safe_until: Instant,
@@ -181,36 +175,50 @@ impl HeldLeases {
         self.inner.lock().expect("no code panics while it holds this lock")
     }
 
-    /// Takes the slots of what a claim granted. `asked` is what was in flight per lane when it was asked for.
-    ///
-    /// A slot that came free while the claim was under way was not offered to its lane. If the claim filled the lane
-    /// otherwise, more may wait there, and nobody else would say so: the lane is below its limit, as one that has nothing
-    /// left. So the claimer is told here.
-    pub(crate) fn add(&self, granted: impl IntoIterator<Item = Granted>, asked: &[(Lane, u32)]) {
+    /// What a claim may ask for now.
+    pub(crate) fn ask(&self, now: Instant) -> Asked {
         let mut inner = self.lock();
-        let mut offered: HashMap<Lane, u32> = HashMap::new();
-        for Granted { lease, lane, lane_limit, lane_shared, safe_until, hard_deadline } in granted {
-            let lane_use = entry(&mut inner.lanes, &lane);
-            *lane_use = LaneUse { in_flight: lane_use.in_flight + 1, limit: lane_limit };
-            *entry(&mut offered, &lane) += 1;
+        let asked = inner.lanes.ask(self.max_in_flight, now);
+        Asked { room: inner.room(self.max_in_flight), ..asked }
+    }
+
+    /// Puts what a claim granted in line. `asked` is what it was asked for, and `visited` says of which lanes it knows that they
+    /// have no more than it brought.
+    pub(crate) fn add(
+        &self,
+        granted: impl IntoIterator<Item = Granted>,
+        asked: &Asked,
+        visited: impl Fn(&Lane) -> bool,
+    ) -> Shortage {
+        let mut inner = self.lock();
+        let mut given: HashMap<Lane, u32> = HashMap::new();
+        for Granted { lease, lane, lane_limit, lane_may_wait, lane_shared, safe_until, hard_deadline } in granted {
+            inner.lanes.add(&lane, lane_limit, lane_may_wait);
+            *entry(&mut given, &lane) += 1;
             let delivery_id = lease.delivery_id;
-            let (stage, renewing) = (Stage::Flying, true);
+            let (stage, renewing) = (Stage::Waiting, true);
             let held = Held { delivery_id, lane, safe_until, hard_deadline, stage, renewing, lane_shared };
             inner.by_token.insert(lease.token, held);
-            inner.flying += 1;
         }
-        for (lane, in_flight) in asked {
-            if let Some(filled) = offered.get_mut(lane) {
-                *filled += in_flight;
-            }
-        }
-        let is_short = |(lane, filled): (&Lane, &u32)| {
-            let lane_use = &inner.lanes[lane];
-            *filled >= lane_use.limit && lane_use.in_flight < lane_use.limit
-        };
-        if offered.iter().any(is_short) {
+        let shortage = inner.lanes.answered(asked, &given, visited);
+        drop(inner);
+        if shortage.has_room {
             self.freed.notify_one();
         }
+        shortage
+    }
+
+    /// An attempt begins, which will not be renewed beyond this deadline. False if the lease may have run out by now.
+    pub(crate) fn begin(&self, token: LeaseToken, now: Instant, hard_deadline: Instant) -> bool {
+        let mut inner = self.lock();
+        let Some(held) = inner.by_token.get_mut(&token) else { return false };
+        let is_safe = held.is_safe(now);
+        held.hard_deadline = held.hard_deadline.max(hard_deadline);
+        if held.stage == Stage::Waiting {
+            held.stage = Stage::Flying;
+            inner.flying += 1;
+        }
+        is_safe
     }
 
     /// The attempt has ended: its slots are free again. Its lease is held until it is settled or given back.
@@ -237,7 +245,7 @@ impl HeldLeases {
     }
 
     fn tell_freed(&self, inner: MutexGuard<'_, Inner>, wanted: bool) {
-        let has_room = inner.room_wanted.is_some_and(|room| inner.free_slots(self.max_in_flight) >= room);
+        let has_room = inner.room_wanted.is_some_and(|wanted| inner.room(self.max_in_flight) >= wanted);
         drop(inner);
         if wanted || has_room {
             self.freed.notify_one();
@@ -263,17 +271,14 @@ impl HeldLeases {
         self.lock().flying
     }
 
-    pub(crate) fn free_slots(&self) -> u32 {
-        self.lock().free_slots(self.max_in_flight)
-    }
-
-    pub(crate) fn in_flight_by_lane(&self) -> Vec<(Lane, u32)> {
-        self.lock().lanes.iter().map(|(lane, lane_use)| (lane.clone(), lane_use.in_flight)).collect()
+    /// How many more may be claimed.
+    pub(crate) fn room(&self) -> u32 {
+        self.lock().room(self.max_in_flight)
     }
 
     /// Whether the lease certainly still lasts.
     pub(crate) fn is_safe(&self, token: LeaseToken, now: Instant) -> bool {
-        self.lock().by_token.get(&token).is_some_and(|held| held.renewing && now < held.safe_until)
+        self.lock().by_token.get(&token).is_some_and(|held| held.is_safe(now))
     }
 
     /// What the next heartbeat renews, and what it gives up because the attempt has outlived its hard deadline.
@@ -337,15 +342,15 @@ impl HeldLeases {
         inner.by_token.iter().map(|(token, held)| Lease { delivery_id: held.delivery_id, token: *token }).collect()
     }
 
-    /// Waits until a slot that was short is free again.
+    /// Waits until there is room again where it was short.
     pub(crate) async fn freed(&self) {
         self.freed.notified().await;
     }
 
-    /// Waits until so many slots are free.
-    pub(crate) async fn room(&self, slots: u32) {
-        let _waiting = RoomWanted::new(self, slots);
-        while self.free_slots() < slots {
+    /// Waits until there is room for so many.
+    pub(crate) async fn room_for(&self, count: u32) {
+        let _waiting = RoomWanted::new(self, count);
+        while self.room() < count {
             self.freed().await;
         }
     }
@@ -375,8 +380,8 @@ impl HeldLeases {
 struct RoomWanted<'a>(&'a HeldLeases);
 
 impl<'a> RoomWanted<'a> {
-    fn new(held: &'a HeldLeases, slots: u32) -> Self {
-        held.lock().room_wanted = Some(slots);
+    fn new(held: &'a HeldLeases, count: u32) -> Self {
+        held.lock().room_wanted = Some(count);
         Self(held)
     }
 }
@@ -402,7 +407,19 @@ mod tests {
     fn granted(lease: Lease, now: Instant) -> Granted {
         let lane = Lane("example.com".to_owned());
         let (safe_until, hard_deadline) = (now + Duration::from_secs(30), now + Duration::from_secs(60));
-        Granted { lease, lane, lane_limit: 2, lane_shared: false, safe_until, hard_deadline }
+        Granted { lease, lane, lane_limit: 2, lane_may_wait: true, lane_shared: false, safe_until, hard_deadline }
+    }
+
+    /// What a claim brought that was not asked for anything in particular.
+    fn add<const N: usize>(held: &HeldLeases, granted: [Granted; N]) {
+        held.add(granted, &Asked::default(), |_| true);
+    }
+
+    /// The same, and its attempts have begun.
+    fn launch<const N: usize>(held: &HeldLeases, granted: [Granted; N], now: Instant) {
+        let tokens = granted.each_ref().map(|granted| granted.lease.token);
+        add(held, granted);
+        assert!(tokens.iter().all(|token| held.begin(*token, now, now + Duration::from_secs(60))));
     }
 
     #[test]
@@ -410,35 +427,39 @@ mod tests {
         let held = HeldLeases::new(3);
         let now = Instant::now();
         let (one, two) = (lease(), lease());
-        held.add([granted(one, now), granted(two, now)], &[]);
-        assert_eq!((held.free_slots(), held.flying()), (1, 2));
-        assert_eq!(held.in_flight_by_lane(), [(Lane("example.com".to_owned()), 2)]);
+        add(&held, [granted(one, now), granted(two, now)]);
+        assert_eq!((held.room(), held.flying()), (1, 0));
+        for lease in [one, two] {
+            assert!(held.begin(lease.token, now, now + Duration::from_secs(60)));
+        }
+        assert_eq!((held.room(), held.flying()), (1, 2));
+        assert_eq!(held.ask(now).in_flight, [(Lane("example.com".to_owned()), 2)]);
         held.landed(one.token);
         held.landed(one.token);
-        assert_eq!((held.free_slots(), held.flying(), held.len()), (2, 1, 2), "its lease is held until it is settled");
+        assert_eq!((held.room(), held.flying(), held.len()), (2, 1, 2), "its lease is held until it is settled");
         assert!(held.due_for_renewal(now).0.contains(&one), "and renewed");
         held.remove([one.token]);
         held.remove([one.token]);
-        assert_eq!((held.free_slots(), held.len()), (2, 1));
+        assert_eq!((held.room(), held.len()), (2, 1));
         // One that is given back without an end of its attempt has its slot free as well.
         held.remove([two.token]);
-        assert_eq!((held.free_slots(), held.flying()), (3, 0));
-        assert_eq!(held.in_flight_by_lane(), []);
+        assert_eq!((held.room(), held.flying()), (3, 0));
+        assert_eq!(held.ask(now).in_flight, []);
     }
 
     #[test]
     fn what_waits_for_its_settle_stops_new_claims_in_the_end() {
         let held = HeldLeases::new(2);
         let now = Instant::now();
-        let leases = [lease(), lease(), lease(), lease()];
+        let leases = [(); 6].map(|()| lease());
         for lease in leases {
-            assert!(held.free_slots() > 0);
-            held.add([granted(lease, now)], &[]);
+            assert!(held.room() > 0);
+            launch(&held, [granted(lease, now)], now);
             held.landed(lease.token);
         }
-        assert_eq!((held.free_slots(), held.flying()), (0, 0));
+        assert_eq!((held.room(), held.flying()), (0, 0));
         held.remove([leases[0].token]);
-        assert_eq!(held.free_slots(), 1);
+        assert_eq!(held.room(), 1);
     }
 
     #[tokio::test]
@@ -447,16 +468,16 @@ mod tests {
         let now = Instant::now();
         let leases: Vec<Lease> = (0..90).map(|_| lease()).collect();
         let granted = |lease: &Lease| Granted { lane_limit: 100, ..granted(*lease, now) };
-        held.add(leases.iter().map(granted), &[]);
+        held.add(leases.iter().map(granted), &Asked::default(), |_| true);
         let land = async {
             for lease in &leases[..40] {
                 held.landed(lease.token);
                 tokio::task::yield_now().await;
             }
         };
-        let waiting = tokio::time::timeout(Duration::from_secs(5), held.room(50));
+        let waiting = tokio::time::timeout(Duration::from_secs(5), held.room_for(50));
         let (told, ()) = tokio::join!(waiting, land);
-        assert!(told.is_ok() && held.free_slots() == 50);
+        assert!(told.is_ok() && held.room() == 50);
         held.landed(leases[50].token);
         let unwanted = tokio::time::timeout(Duration::from_millis(1), held.freed()).await;
         assert!(unwanted.is_err(), "nobody waits any more");
@@ -467,7 +488,7 @@ mod tests {
         let held = HeldLeases::new(8);
         let now = Instant::now();
         let (renewed, settling, settled, lost) = (lease(), lease(), lease(), lease());
-        held.add([renewed, settling, settled, lost].map(|lease| granted(lease, now)), &[]);
+        add(&held, [renewed, settling, settled, lost].map(|lease| granted(lease, now)));
         let (asked, _) = held.due_for_renewal(now);
         assert_eq!(asked.len(), 4);
         held.landed(settling.token);
@@ -486,7 +507,7 @@ mod tests {
         let held = HeldLeases::new(8);
         let now = Instant::now();
         let hung = lease();
-        held.add([granted(hung, now)], &[]);
+        add(&held, [granted(hung, now)]);
         assert_eq!(held.due_for_renewal(now + Duration::from_secs(59)).0, [hung]);
         let (renew, ended) = held.due_for_renewal(now + Duration::from_secs(60));
         assert_eq!((renew, ended), (vec![], vec![Ended { lease: hung, reason: RenewalEnd::Deadline }]));
@@ -498,7 +519,7 @@ mod tests {
         let held = HeldLeases::new(8);
         let now = Instant::now();
         let one = lease();
-        held.add([granted(one, now)], &[]);
+        add(&held, [granted(one, now)]);
         assert_eq!(held.renewal_failed(now + Duration::from_secs(29)), []);
         assert!(held.is_safe(one.token, now + Duration::from_secs(29)));
         let ended = held.renewal_failed(now + Duration::from_secs(30));
@@ -510,12 +531,15 @@ mod tests {
     async fn freeing_a_short_slot_wakes_the_claimer() {
         let held = HeldLeases::new(100);
         let now = Instant::now();
-        let (one, two) = (lease(), lease());
-        held.add([granted(one, now), granted(two, now)], &[]);
+        let (one, two, other) = (lease(), lease(), lease());
+        add(&held, [granted(one, now), granted(two, now)]);
         held.remove([one.token]);
         held.freed().await;
         held.remove([two.token]);
+        held.freed().await;
         held.emptied().await;
+        add(&held, [granted(other, now)]);
+        held.remove([other.token]);
         let unwanted = tokio::time::timeout(Duration::from_millis(1), held.freed()).await;
         assert!(unwanted.is_err(), "nobody waits for a lane that was not full");
     }
@@ -524,7 +548,7 @@ mod tests {
     async fn freeing_a_slot_that_others_share_wakes_the_claimer() {
         let held = HeldLeases::new(100);
         let one = lease();
-        held.add([Granted { lane_shared: true, ..granted(one, Instant::now()) }], &[]);
+        add(&held, [Granted { lane_shared: true, ..granted(one, Instant::now()) }]);
         held.remove([one.token]);
         let told = tokio::time::timeout(Duration::from_secs(5), held.freed()).await;
         assert!(told.is_ok(), "another dispatcher may hold the other slot");
@@ -535,17 +559,17 @@ mod tests {
         let held = HeldLeases::new(100);
         let now = Instant::now();
         let (one, two, three) = (lease(), lease(), lease());
-        held.add([granted(one, now)], &[]);
-        let asked = held.in_flight_by_lane();
-        held.add([granted(two, now)], &asked);
+        add(&held, [granted(one, now)]);
+        let asked = held.ask(now);
+        held.add([granted(two, now)], &asked, |_| true);
         let unwanted = tokio::time::timeout(Duration::from_millis(1), held.freed()).await;
         assert!(unwanted.is_err(), "the lane is full, and its next settle will tell");
 
         held.remove([one.token]);
         held.freed().await;
-        let asked = held.in_flight_by_lane();
+        let asked = held.ask(now);
         held.remove([two.token]);
-        held.add([granted(three, now)], &asked);
+        held.add([granted(three, now)], &asked, |_| true);
         let told = tokio::time::timeout(Duration::from_secs(5), held.freed()).await;
         assert!(told.is_ok(), "one of the two slots was not offered");
     }

@@ -5,17 +5,18 @@
 //! ```text
 //!             claim loop ──claims──▶ flights ──results──▶ settler
 //!                 ▲                     │                    │
-//!      wake-ups, free slots          held leases ◀───────────┘
+//!      wake-ups, room                held leases ◀───────────┘
 //!                                       ▲
 //!          tender (promote, recover)    └── heartbeat (renew)
 //!          tidier (retain)
 //! ```
 //!
-//! - The **claim loop** asks for at most as many deliveries as there are free slots, so that nothing that is claimed
-//!   waits for its turn. A slot is taken while an attempt is under way. Lanes take turns, and no lane gets more than its limit: a destination that hangs fills its own
-//!   slots and nobody else's.
+//! - The **claim loop** asks for as many deliveries as there are free slots, and for as many more as will begin within a few
+//!   hundredths of a second. A slot is taken while an attempt is under way. Lanes take turns, and no lane has more under way
+//!   than its limit: a destination that hangs fills its own slots and nobody else's, and has nothing in line.
 //! - A **flight** is one attempt: sign, POST, judge. It holds no transaction and no lock. A task of the **crew** makes one after
-//!   the other.
+//!   the other; what has no slot yet waits in the line of its lane.
+//! - **Recall** gives back what has been in line for too long, because receivers have slowed down.
 //! - A **suspect** is a delivery that was abandoned again and again, and may be what crashes its dispatchers: it is sent
 //!   while nothing else is under way, so that it can take nobody down with it.
 //! - The **settler** hands results to the store in batches, and repeats a batch whose answer was lost.
@@ -37,6 +38,8 @@ mod exhaustion;
 mod flight;
 mod heartbeat;
 mod held;
+mod lanes;
+mod recall;
 mod request;
 mod settler;
 mod summary;
@@ -61,6 +64,7 @@ use crate::store::{Store, StoreError};
 use crate::transport::Transport;
 use builder::Settings;
 use claim_loop::ClaimLoop;
+use crew::Crew;
 use exhaustion::Exhaustion;
 use held::{HELD_PER_SLOT, HeldLeases, RenewalEnd};
 
@@ -183,7 +187,11 @@ impl Dispatcher {
 
         let mut flights = JoinSet::new();
         let (stop, stopping) = watch::channel(false);
-        let mut claim_loop = ClaimLoop::new(Arc::clone(&shared), results, stopping);
+        let (slots, per_lane) = (shared.settings.max_in_flight, shared.settings.max_in_flight_per_destination);
+        let crew = Crew::new(slots as usize, per_lane, results);
+        let in_line = crew.in_line();
+        parts.spawn(recall::run(Arc::clone(&shared), crew.in_line()));
+        let mut claim_loop = ClaimLoop::new(Arc::clone(&shared), crew, stopping);
         let drain_until;
         {
             let mut claiming = pin!(claim_loop.run(&mut flights));
@@ -203,7 +211,8 @@ impl Dispatcher {
             stop.send_replace(true);
             tidier.abort();
             drain_until = tokio::time::Instant::now() + shared.settings.drain_timeout;
-            let _ = timeout(shared.settings.drain_timeout.max(PATIENCE), claiming).await;
+            let claimed = timeout(shared.settings.drain_timeout.max(PATIENCE), claiming);
+            let _ = tokio::join!(claimed, recall::all(&shared, &in_line));
         }
         let drained = timeout_at(drain_until, shared.held.emptied()).await.is_ok();
         flights.shutdown().await;
@@ -232,12 +241,14 @@ impl Monitor {
         self.0.totals()
     }
 
-    /// How many attempts are under way. It holds a lease for each of them, and for each result that is being settled.
+    /// How many attempts are under way. It holds a lease for each of them, for what is in line, and for each result that is being
+    /// settled.
     pub fn in_flight(&self) -> usize {
         self.0.held.flying()
     }
 
-    /// How many are under way at most. It holds twice as many leases at most.
+    /// How many are under way at most. It holds three times as many leases at most: of what is in line, under way, and being
+    /// settled.
     pub fn max_in_flight(&self) -> u32 {
         self.0.settings.max_in_flight
     }

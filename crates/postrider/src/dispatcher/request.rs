@@ -1,6 +1,6 @@
 //! What a receiver gets: the request of one attempt.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 use jiff::Timestamp;
@@ -21,6 +21,11 @@ const ATTEMPT: HeaderName = HeaderName::from_static("postrider-attempt");
 /// How long the whole attempt may take.
 pub(super) fn timeout(claim: &Claim, settings: &Settings) -> Duration {
     claim.endpoint.as_ref().and_then(|endpoint| endpoint.settings.timeout).unwrap_or(settings.timeout)
+}
+
+/// Until when the lease of an attempt that begins now is renewed. The attempt ends by its timeout; one more lease is for its settle.
+pub(super) fn hard_deadline(claim: &Claim, settings: &Settings, begins_at: Instant) -> Instant {
+    begins_at + timeout(claim, settings) + settings.term.lease()
 }
 
 /// The request, signed at `now`, the database's time. It cannot be made without a secret: nothing goes out unsigned.

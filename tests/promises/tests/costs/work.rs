@@ -61,6 +61,7 @@ impl Claimer {
             limit,
             lane_limit: limit,
             in_flight: Vec::new(),
+            ahead: Vec::new(),
             after: self.cursor.take(),
         };
         let claimed = store.claim(&request).await.unwrap();
