@@ -31,8 +31,8 @@ impl Duty for Flight {
         let token = self.claim.lease.token;
         let _slot = Slot { shared: &self.shared, token };
         let started = Instant::now();
-        if !self.shared.held.begin(token, started, request::hard_deadline(&self.claim, &self.shared.settings, started))
-        {
+        let hard_deadline = request::hard_deadline(&self.claim, &self.shared.settings, started);
+        if !self.shared.held.begin(token, started, hard_deadline) {
             tracing::warn!(
                 delivery_id = %self.claim.lease.delivery_id,
                 worker_id = %self.shared.settings.worker,
