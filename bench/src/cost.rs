@@ -6,13 +6,13 @@ use serde::Serialize;
 
 use crate::usage::{FamilyMemory, Usage, family_cpu_seconds};
 
-/// What is told first: what is ours.
-const ORDER: [&str; 5] = ["serve", "dispatcher", "database", "receivers", "callers"];
+/// What is told first: what delivers.
+const ORDER: [&str; 6] = ["serve", "dispatcher", "worker", "database", "receivers", "callers"];
 
 /// What one process has cost, or several that do the same.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Cost {
-    /// `dispatcher`, `serve`, `database`, `receivers`, `callers`.
+    /// `dispatcher`, `serve`, `worker`, `database`, `receivers`, `callers`.
     pub(crate) process: &'static str,
     pub(crate) cpu_seconds: f64,
     /// Of the largest, where there are several; of all together for a database server. None where it is not known.

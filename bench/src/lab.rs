@@ -1,7 +1,8 @@
 //! What a scenario works with: a database of its own, receivers, and the command line as processes that are measured.
 
 use std::env;
-use std::path::PathBuf;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -118,10 +119,8 @@ impl Lab {
 
     /// Starts `dispatch` or `serve` on this database.
     pub(crate) fn start(&self, arguments: &[&str]) -> Result<Measured, Failure> {
-        let mut command = self.command(arguments)?;
-        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::inherit()).spawn();
         let process = if arguments.first() == Some(&"serve") { "serve" } else { "dispatcher" };
-        Ok(Measured { process, child: child? })
+        Measured::start(process, &mut self.command(arguments)?)
     }
 
     /// Runs a command that prints JSON to its end.
@@ -131,6 +130,11 @@ impl Lab {
             return Err(format!("{arguments:?}: {}", String::from_utf8_lossy(&output.stderr)).into());
         }
         Ok(serde_json::from_slice(&output.stdout)?)
+    }
+
+    /// Where files of this lab's own go. It is removed with the lab.
+    pub(crate) fn folder(&self) -> &Path {
+        self.folder.path()
     }
 
     /// Measures what the database server and the receivers cost from now on.
@@ -204,14 +208,19 @@ impl Lab {
     }
 }
 
-/// A process of the command line.
+/// A process of the command line, or of a peer.
 pub(crate) struct Measured {
-    /// `dispatcher` or `serve`.
+    /// `dispatcher`, `serve` or `worker`.
     pub(crate) process: &'static str,
     child: Child,
 }
 
 impl Measured {
+    pub(crate) fn start(process: &'static str, command: &mut Command) -> Result<Self, Failure> {
+        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::inherit()).spawn()?;
+        Ok(Self { process, child })
+    }
+
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
@@ -239,6 +248,10 @@ impl Drop for Measured {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+pub(crate) fn free_port() -> Result<u16, Failure> {
+    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }
 
 /// JSON of about so many bytes.

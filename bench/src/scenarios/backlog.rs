@@ -5,9 +5,9 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::drain;
-use super::end_to_end::{free_port, until_it_is_ready};
+use super::end_to_end::until_it_is_ready;
 use crate::Failure;
-use crate::lab::{Kind, Lab, megabytes, payload};
+use crate::lab::{Kind, Lab, free_port, megabytes, payload};
 use crate::report::{Bar, Report, grouped};
 
 pub(crate) async fn run(size: usize, kinds: &[Kind]) -> Result<Report, Failure> {

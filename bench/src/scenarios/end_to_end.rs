@@ -1,7 +1,6 @@
 //! Single POSTs in, webhooks out, everything on one machine: the server, its database, who posts and who receives.
 
 use std::io;
-use std::net::TcpListener;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -10,7 +9,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use super::tally;
 use crate::Failure;
 use crate::cost::Cost;
-use crate::lab::{Kind, Lab, payload, per_second, per_thousand};
+use crate::lab::{Kind, Lab, free_port, payload, per_second, per_thousand};
 use crate::raw;
 use crate::report::{Bar, Report, grouped};
 use crate::sink::now;
@@ -86,10 +85,6 @@ fn post(address: &str, key: &str, events: usize, urls: &[String]) -> Result<Post
     let (cpu_seconds, peak_bytes) = (f64::from(milliseconds) / 1e3, Some(u64::from(kilobytes) * 1024));
     let cost = Cost { process: "callers", cpu_seconds, peak_bytes };
     Ok(Posted { median: Duration::from_micros(median.into()), slow: Duration::from_micros(slow.into()), cost })
-}
-
-pub(super) fn free_port() -> Result<u16, Failure> {
-    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }
 
 /// Waits until a server says that it is ready; it listens before it has looked at its database.

@@ -11,6 +11,7 @@ pub(crate) mod heartbeats;
 pub(crate) mod latency;
 pub(crate) mod neighbour;
 pub(crate) mod payloads;
+pub(crate) mod peers;
 pub(crate) mod steady;
 pub(crate) mod tls;
 pub(crate) mod vacuum;
