@@ -103,7 +103,10 @@ impl Lab {
     }
 
     fn command(&self, arguments: &[&str]) -> Result<Command, Failure> {
-        let mut command = Command::new(env::current_exe()?);
+        Ok(self.prepared(Command::new(env::current_exe()?), arguments))
+    }
+
+    fn prepared(&self, mut command: Command, arguments: &[&str]) -> Command {
         command.args(arguments).current_dir(self.folder.path()).env_clear().env(AS_POSTRIDER, "yes");
         command.env("POSTRIDER_DATABASE", &self.database);
         command.env("POSTRIDER_ALLOWED_NETWORKS", "127.0.0.0/8");
@@ -114,13 +117,19 @@ impl Lab {
         if let Some(file) = &self.authority {
             command.env("SSL_CERT_FILE", file);
         }
-        Ok(command)
+        command
     }
 
     /// Starts `dispatch` or `serve` on this database.
     pub(crate) fn start(&self, arguments: &[&str]) -> Result<Measured, Failure> {
         let process = if arguments.first() == Some(&"serve") { "serve" } else { "dispatcher" };
         Measured::start(process, &mut self.command(arguments)?)
+    }
+
+    /// Starts a dispatcher as the program that another one looks at.
+    pub(crate) fn dispatch_under(&self, mut other: Command) -> Result<Measured, Failure> {
+        other.arg(env::current_exe()?);
+        Measured::start("dispatcher", &mut self.prepared(other, &["dispatch"]))
     }
 
     /// Runs a command that prints JSON to its end.

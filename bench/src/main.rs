@@ -90,6 +90,8 @@ enum Scenario {
         #[arg(long = "for", value_parser = postrider::duration::parse, default_value = "1h")]
         span: Duration,
     },
+    /// Instructions for a delivery, counted by valgrind; no part of `all`.
+    Instructions,
     /// Workers on job queues of others, with npm and Redis; no part of `all`.
     Peers,
     /// The receiver; started by the others.
@@ -215,6 +217,7 @@ async fn run(arguments: &Arguments, scenario: &Scenario) -> Result<Report, Failu
         Scenario::Tls => scenarios::tls::run(size(100_000), turns(2), &kinds).await,
         Scenario::Backlog => scenarios::backlog::run(size(1_000_000), &kinds).await,
         Scenario::Steady { span } => scenarios::steady::run(*span / divisor, &kinds).await,
+        Scenario::Instructions => scenarios::instructions::run(size(8_000), &kinds).await,
         Scenario::Peers => scenarios::peers::run(size(100_000), turns(2), &kinds).await,
         Scenario::All | Scenario::Sink { .. } | Scenario::Load(_) => unreachable!("not a scenario"),
     }

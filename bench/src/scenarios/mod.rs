@@ -8,6 +8,7 @@ pub(crate) mod enqueue;
 pub(crate) mod fan_out;
 pub(crate) mod growth;
 pub(crate) mod heartbeats;
+pub(crate) mod instructions;
 pub(crate) mod latency;
 pub(crate) mod neighbour;
 pub(crate) mod payloads;

@@ -31,7 +31,7 @@ pub(crate) struct Asked {
 /// What is known of lanes that may have more than they gave.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Shortage {
-    /// There are such lanes, and they may have something in line.
+    /// Such lanes have just given something, and may have something in line.
     pub(crate) is_lasting: bool,
     /// One of them has room again, so more should be asked for at once.
     pub(crate) has_room: bool,
@@ -133,11 +133,13 @@ impl Lanes {
         for (lane, it) in &mut self.by_lane {
             let before = before.get(lane).copied().unwrap_or_default();
             match given.get(lane) {
-                Some(given) => it.is_short = before + given >= it.most(),
+                Some(given) => {
+                    it.is_short = before + given >= it.most();
+                    shortage.is_lasting |= it.is_short && it.may_wait;
+                }
                 None if before < it.most() && visited(lane) => it.is_short = false,
                 None => {}
             }
-            shortage.is_lasting |= it.is_short && it.may_wait;
             shortage.has_room |= it.wants_more();
         }
         shortage
@@ -252,11 +254,12 @@ mod tests {
         let now = Instant::now();
         claim(&mut lanes, 8, now);
         let asked = lanes.ask(SLOTS, now);
-        assert!(lanes.answered(&asked, &HashMap::new(), |_| true).is_lasting, "nothing was asked for");
-        end(&mut lanes, 1);
+        let shortage = lanes.answered(&asked, &HashMap::new(), |_| true);
+        assert_eq!(shortage, Shortage::default(), "it hangs, and the others need not wait for it");
+        assert!(end(&mut lanes, 1), "nothing was asked for, so it may have more");
         let asked = lanes.ask(SLOTS, now);
         let shortage = lanes.answered(&asked, &HashMap::new(), |_| false);
-        assert_eq!(shortage, Shortage { is_lasting: true, has_room: true });
+        assert_eq!(shortage, Shortage { is_lasting: false, has_room: true });
     }
 
     #[test]
@@ -268,7 +271,7 @@ mod tests {
         assert_eq!(claim(&mut lanes, 12, start + LOOK_AHEAD), Shortage::default(), "sixteen were allowed");
         // Nothing ends for a while, so that eight are allowed, and nothing can be asked for.
         let asked = lanes.ask(SLOTS, start + 3 * LOOK_AHEAD);
-        assert!(lanes.answered(&asked, &HashMap::new(), |_| true).is_lasting);
+        lanes.answered(&asked, &HashMap::new(), |_| true);
         assert!(!end(&mut lanes, 4), "it has eight still");
         assert!(end(&mut lanes, 1));
     }
