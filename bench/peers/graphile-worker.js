@@ -1,5 +1,6 @@
 // https://worker.graphile.org: with its local queue and batched completion, as on its page about performance. After a fetch of few
-// it waits for ten milliseconds, or jobs that are added one at a time would be fetched so.
+// it waits for ten milliseconds, so that jobs that are added one at a time are not fetched one at a time. Whether that makes it faster
+// was not clear: of two comparisons it won one.
 
 import { Logger, makeWorkerUtils, run } from 'graphile-worker';
 import pg from 'pg';

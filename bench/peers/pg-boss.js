@@ -1,6 +1,6 @@
 // https://pgboss.io: jobs are fetched and settled in batches, each with an outcome of its own. A worker that got a full batch
 // fetches again at once; otherwise it looks every half second, which is the least. To be woken by NOTIFY instead is quicker for
-// a single job, and slower for many: jobs that are added one at a time came at 300 per second.
+// a single job, and slower for many: of jobs that are added one at a time, a third to a fifth as many came in a second.
 
 import { PgBoss } from 'pg-boss';
 
