@@ -207,7 +207,10 @@ async fn run(arguments: &Arguments, scenario: &Scenario) -> Result<Report, Failu
             let sizes = Sizes { history, later: size(1_000_000), due: size(1_000_000) };
             scenarios::growth::run(&sizes, &kinds).await
         }
-        Scenario::Heartbeats => scenarios::heartbeats::run(size(100_000), turns(4), &kinds).await,
+        Scenario::Heartbeats => {
+            let span = Duration::from_secs(20) / divisor;
+            scenarios::heartbeats::run(size(100_000), turns(4), span, &kinds).await
+        }
         Scenario::Neighbour => scenarios::neighbour::run(size(10), turns(3), &kinds).await,
         Scenario::Enqueue => scenarios::enqueue::run(size(10_000), turns(3)).await,
         Scenario::FanOut => scenarios::fan_out::run(size(100_000), &kinds).await,
