@@ -127,7 +127,7 @@ impl<D: Duty> Roster<D> {
         handed_over.await.ok()
     }
 
-    /// Whoever begins with a duty; with none, whoever takes the next.
+    /// What a task does: this duty, and then one after the other, as they come.
     async fn work(self: &Arc<Self>, first: D, results: &mpsc::Sender<Settle>) {
         let _employed = Employed(self);
         let mut next = Some(first);
