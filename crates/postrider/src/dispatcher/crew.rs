@@ -44,7 +44,7 @@ struct Roster<D> {
     /// How many of them are at work for one lane at most.
     most_per_lane: u32,
     queues: Mutex<Queues<D>>,
-    /// Told when something has been left in queue.
+    /// Told when something has been left in line.
     left_in_line: Notify,
 }
 
