@@ -209,7 +209,7 @@ async fn run(arguments: &Arguments, scenario: &Scenario) -> Result<Report, Failu
         }
         Scenario::Heartbeats => {
             let span = Duration::from_secs(20) / divisor;
-            scenarios::heartbeats::run(size(100_000), turns(4), span, &kinds).await
+            scenarios::heartbeats::run(size(200_000), turns(7), span, &kinds).await
         }
         Scenario::Neighbour => scenarios::neighbour::run(size(10), turns(3), &kinds).await,
         Scenario::Enqueue => scenarios::enqueue::run(size(10_000), turns(3)).await,

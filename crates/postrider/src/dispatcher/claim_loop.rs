@@ -201,9 +201,9 @@ impl ClaimLoop {
 
     async fn claim(&self, limit: u32, asked: &Asked) -> Result<Claimed, StoreError> {
         let settings = &self.shared.settings;
-        let Asked { mut in_flight, mut ahead, .. } = asked.clone();
+        let Asked { mut in_flight, mut ahead, closed, .. } = asked.clone();
         // A lane without a free slot is passed over.
-        for lane in self.shared.left_alone.lanes(Instant::now()) {
+        for lane in self.shared.left_alone.lanes(Instant::now()).into_iter().chain(closed) {
             in_flight.retain(|(other, _)| *other != lane);
             ahead.retain(|(other, _)| *other != lane);
             in_flight.push((lane, settings.max_in_flight_per_destination));
@@ -285,6 +285,7 @@ impl ClaimLoop {
             lane_limit,
             lane_may_wait: own_limit.is_none() && own.is_none_or(|settings| settings.rate_limit.is_none()),
             lane_shared: own_limit.is_some(),
+            asked_at,
             safe_until: asked_at + settings.term.lease(),
             hard_deadline: request::hard_deadline(claim, settings, asked_at),
         }

@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use tokio::sync::mpsc;
 
 use super::crew::Duty;
+use super::held::Clearance;
 use super::{Shared, exhaustion, request};
 use crate::lease::{Lease, LeaseToken};
 use crate::outcome::{Outcome, verdict};
@@ -32,14 +33,10 @@ impl Duty for Flight {
         let _slot = Slot { shared: &self.shared, token };
         let started = Instant::now();
         let hard_deadline = request::hard_deadline(&self.claim, &self.shared.settings, started);
-        if !self.shared.held.begin(token, started, hard_deadline) {
-            tracing::warn!(
-                delivery_id = %self.claim.lease.delivery_id,
-                worker_id = %self.shared.settings.worker,
-                code = "lease_expired",
-                "not sent: its lease may have run out before the attempt began"
-            );
-            // If it has not, it is given back: left to expire it would count as abandoned, and nothing was tried.
+        let clearance = self.shared.held.begin(token, started, hard_deadline);
+        if clearance != Clearance::Given {
+            self.tell_grounded(clearance);
+            // Left to expire it would count as abandoned, and nothing was tried.
             give_back(&self.shared, &[self.claim.lease]).await;
             return;
         }
@@ -56,7 +53,7 @@ impl Duty for Flight {
         #[cfg(feature = "failpoints")]
         crate::failpoint::reached(crate::failpoint::AFTER_SEND);
         let result = self.judge(&outcome, started);
-        self.shared.held.landed(token);
+        self.shared.held.landed(token, result.disable_endpoint);
         // The settler is gone only when the dispatcher stops; then the lease is still held, and is given back.
         let _ = results.send(result).await;
     }
@@ -69,6 +66,16 @@ impl Flight {
 
     pub(super) fn lease(&self) -> Lease {
         self.claim.lease
+    }
+
+    fn tell_grounded(&self, clearance: Clearance) {
+        let (delivery_id, worker_id) = (self.claim.lease.delivery_id, &self.shared.settings.worker);
+        if clearance == Clearance::LaneClosed {
+            tracing::debug!(%delivery_id, %worker_id, "not sent: the receiver has just said that it is gone");
+        } else {
+            let code = "lease_expired";
+            tracing::warn!(%delivery_id, %worker_id, code, "not sent: its lease may have run out before the attempt began");
+        }
     }
 
     async fn attempt(&self, started: Instant) -> Result<Outcome, Exhausted> {

@@ -85,6 +85,7 @@ enum Stage {
 struct Held {
     delivery_id: DeliveryId,
     lane: Lane,
+    asked_at: Instant,
     /// Until when the lease certainly lasts: counted from before the claim or renewal was sent.
     safe_until: Instant,
     /// From when on it is not renewed any more, whatever its attempt does.
@@ -94,6 +95,8 @@ struct Held {
     renewing: bool,
     /// Other dispatchers wait for the end of this lease as well.
     lane_shared: bool,
+    /// Its receiver has said that it is gone.
+    closes_lane: bool,
 }
 
 impl Held {
@@ -134,6 +137,16 @@ impl Inner {
     }
 }
 
+/// Whether an attempt may begin.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Clearance {
+    Given,
+    /// The lease may have run out.
+    LeaseOver,
+    /// The receiver has just told another attempt that it is gone.
+    LaneClosed,
+}
+
 /// All leases that are held.
 #[derive(Debug)]
 pub(crate) struct HeldLeases {
@@ -162,6 +175,8 @@ pub(crate) struct Granted {
     pub(crate) lane_may_wait: bool,
     /// Other dispatchers' leases count as well: the lane may be full although this one holds few of its slots.
     pub(crate) lane_shared: bool,
+    /// When the claim was sent that brought it.
+    pub(crate) asked_at: Instant,
     pub(crate) safe_until: Instant,
     pub(crate) hard_deadline: Instant,
 }
@@ -192,13 +207,21 @@ impl HeldLeases {
     ) -> Shortage {
         let mut inner = self.lock();
         let mut given: HashMap<Lane, u32> = HashMap::new();
-        for Granted { lease, lane, lane_limit, lane_may_wait, lane_shared, safe_until, hard_deadline } in granted {
-            inner.lanes.add(&lane, lane_limit, lane_may_wait);
-            *entry(&mut given, &lane) += 1;
-            let delivery_id = lease.delivery_id;
-            let (stage, renewing) = (Stage::Waiting, true);
-            let held = Held { delivery_id, lane, safe_until, hard_deadline, stage, renewing, lane_shared };
-            inner.by_token.insert(lease.token, held);
+        for it in granted {
+            inner.lanes.add(&it.lane, it.lane_limit, it.lane_may_wait);
+            *entry(&mut given, &it.lane) += 1;
+            let held = Held {
+                delivery_id: it.lease.delivery_id,
+                lane: it.lane,
+                asked_at: it.asked_at,
+                safe_until: it.safe_until,
+                hard_deadline: it.hard_deadline,
+                stage: Stage::Waiting,
+                renewing: true,
+                lane_shared: it.lane_shared,
+                closes_lane: false,
+            };
+            inner.by_token.insert(it.lease.token, held);
         }
         let shortage = inner.lanes.answered(asked, &given, visited);
         drop(inner);
@@ -208,22 +231,34 @@ impl HeldLeases {
         shortage
     }
 
-    /// An attempt begins, which will not be renewed beyond this deadline. False if the lease may have run out by now.
-    pub(crate) fn begin(&self, token: LeaseToken, now: Instant, hard_deadline: Instant) -> bool {
+    /// An attempt begins, if it may, which will not be renewed beyond this deadline.
+    pub(crate) fn begin(&self, token: LeaseToken, now: Instant, hard_deadline: Instant) -> Clearance {
         let mut inner = self.lock();
-        let Some(held) = inner.by_token.get_mut(&token) else { return false };
-        let is_safe = held.is_safe(now);
+        let Inner { by_token, lanes, .. } = &mut *inner;
+        let Some(held) = by_token.get_mut(&token) else { return Clearance::LeaseOver };
+        if !held.is_safe(now) {
+            return Clearance::LeaseOver;
+        }
+        if lanes.is_closed_to(&held.lane, held.asked_at) {
+            return Clearance::LaneClosed;
+        }
         held.hard_deadline = held.hard_deadline.max(hard_deadline);
         if held.stage == Stage::Waiting {
             held.stage = Stage::Flying;
             inner.flying += 1;
         }
-        is_safe
+        Clearance::Given
     }
 
-    /// The attempt has ended: its slots are free again. Its lease is held until it is settled or given back.
-    pub(crate) fn landed(&self, token: LeaseToken) {
+    /// The attempt has ended: its slots are free again. Its lease is held until it is settled or given back. If its receiver is
+    /// gone, nothing else begins in its lane until then.
+    pub(crate) fn landed(&self, token: LeaseToken, is_gone: bool) {
         let mut inner = self.lock();
+        let Inner { by_token, lanes, .. } = &mut *inner;
+        if let Some(held) = by_token.get_mut(&token).filter(|_| is_gone) {
+            held.closes_lane = true;
+            lanes.close(&held.lane);
+        }
         let wanted = inner.land(token, self.max_in_flight);
         self.tell_freed(inner, wanted);
     }
@@ -234,8 +269,13 @@ impl HeldLeases {
         let mut wanted = inner.by_token.len() >= HELD_PER_SLOT * self.max_in_flight as usize;
         for token in tokens {
             wanted |= inner.land(token, self.max_in_flight);
+            let Some(held) = inner.by_token.remove(&token) else { continue };
             // Where all dispatchers' leases count, the lane has room only now.
-            wanted |= inner.by_token.remove(&token).is_some_and(|held| held.lane_shared);
+            wanted |= held.lane_shared;
+            if held.closes_lane {
+                inner.lanes.reopen(&held.lane, Instant::now());
+                wanted = true;
+            }
         }
         let few = inner.by_token.len() <= 1;
         self.tell_freed(inner, wanted);
@@ -407,7 +447,8 @@ mod tests {
     fn granted(lease: Lease, now: Instant) -> Granted {
         let lane = Lane("example.com".to_owned());
         let (safe_until, hard_deadline) = (now + Duration::from_secs(30), now + Duration::from_secs(60));
-        Granted { lease, lane, lane_limit: 2, lane_may_wait: true, lane_shared: false, safe_until, hard_deadline }
+        let (lane_limit, lane_may_wait, lane_shared, asked_at) = (2, true, false, now);
+        Granted { lease, lane, lane_limit, lane_may_wait, lane_shared, asked_at, safe_until, hard_deadline }
     }
 
     /// What a claim brought that was not asked for anything in particular.
@@ -415,11 +456,15 @@ mod tests {
         held.add(granted, &Asked::default(), |_| true);
     }
 
+    fn begin(held: &HeldLeases, token: LeaseToken, now: Instant) -> Clearance {
+        held.begin(token, now, now + Duration::from_secs(60))
+    }
+
     /// The same, and its attempts have begun.
     fn launch<const N: usize>(held: &HeldLeases, granted: [Granted; N], now: Instant) {
         let tokens = granted.each_ref().map(|granted| granted.lease.token);
         add(held, granted);
-        assert!(tokens.iter().all(|token| held.begin(*token, now, now + Duration::from_secs(60))));
+        assert!(tokens.iter().all(|token| begin(held, *token, now) == Clearance::Given));
     }
 
     #[test]
@@ -430,12 +475,12 @@ mod tests {
         add(&held, [granted(one, now), granted(two, now)]);
         assert_eq!((held.room(), held.flying()), (1, 0));
         for lease in [one, two] {
-            assert!(held.begin(lease.token, now, now + Duration::from_secs(60)));
+            assert_eq!(begin(&held, lease.token, now), Clearance::Given);
         }
         assert_eq!((held.room(), held.flying()), (1, 2));
         assert_eq!(held.ask(now).in_flight, [(Lane("example.com".to_owned()), 2)]);
-        held.landed(one.token);
-        held.landed(one.token);
+        held.landed(one.token, false);
+        held.landed(one.token, false);
         assert_eq!((held.room(), held.flying(), held.len()), (2, 1, 2), "its lease is held until it is settled");
         assert!(held.due_for_renewal(now).0.contains(&one), "and renewed");
         held.remove([one.token]);
@@ -455,7 +500,7 @@ mod tests {
         for lease in leases {
             assert!(held.room() > 0);
             launch(&held, [granted(lease, now)], now);
-            held.landed(lease.token);
+            held.landed(lease.token, false);
         }
         assert_eq!((held.room(), held.flying()), (0, 0));
         held.remove([leases[0].token]);
@@ -471,14 +516,14 @@ mod tests {
         held.add(leases.iter().map(granted), &Asked::default(), |_| true);
         let land = async {
             for lease in &leases[..40] {
-                held.landed(lease.token);
+                held.landed(lease.token, false);
                 tokio::task::yield_now().await;
             }
         };
         let waiting = tokio::time::timeout(Duration::from_secs(5), held.room_for(50));
         let (told, ()) = tokio::join!(waiting, land);
         assert!(told.is_ok() && held.room() == 50);
-        held.landed(leases[50].token);
+        held.landed(leases[50].token, false);
         let unwanted = tokio::time::timeout(Duration::from_millis(1), held.freed()).await;
         assert!(unwanted.is_err(), "nobody waits any more");
     }
@@ -491,7 +536,7 @@ mod tests {
         add(&held, [renewed, settling, settled, lost].map(|lease| granted(lease, now)));
         let (asked, _) = held.due_for_renewal(now);
         assert_eq!(asked.len(), 4);
-        held.landed(settling.token);
+        held.landed(settling.token, false);
         held.mark_settling([settling.token]);
         held.remove([settled.token]);
         let later = now + Duration::from_secs(40);
@@ -525,6 +570,29 @@ mod tests {
         let ended = held.renewal_failed(now + Duration::from_secs(30));
         assert_eq!(ended, [Ended { lease: one, reason: RenewalEnd::StoreError }]);
         assert!(!held.is_safe(one.token, now));
+    }
+
+    #[tokio::test]
+    async fn nothing_begins_where_the_receiver_is_gone_until_that_is_settled() {
+        let held = HeldLeases::new(8);
+        let now = Instant::now();
+        let (told, waiting, other) = (lease(), lease(), lease());
+        let elsewhere = Granted { lane: Lane("example.org".to_owned()), ..granted(other, now) };
+        launch(&held, [granted(told, now)], now);
+        add(&held, [granted(waiting, now), elsewhere]);
+        held.landed(told.token, true);
+        assert_eq!(begin(&held, waiting.token, now), Clearance::LaneClosed);
+        assert_eq!(begin(&held, other.token, now), Clearance::Given);
+        assert_eq!((held.flying(), held.ask(now).closed), (1, vec![Lane("example.com".to_owned())]));
+        held.remove([told.token]);
+        tokio::time::timeout(Duration::from_secs(5), held.freed())
+            .await
+            .expect("what the store says now is asked again");
+        assert_eq!(begin(&held, waiting.token, now), Clearance::LaneClosed, "it was claimed before that");
+        let (later, resumed) = (Instant::now() + Duration::from_secs(1), lease());
+        add(&held, [granted(resumed, later)]);
+        assert_eq!(begin(&held, resumed.token, later), Clearance::Given, "the store does not think so any more");
+        assert_eq!(begin(&held, resumed.token, later + Duration::from_secs(30)), Clearance::LeaseOver);
     }
 
     #[tokio::test]

@@ -6,6 +6,8 @@
 //! has ended within the last [`LOOK_AHEAD`]. What is in line begins within about that time, and where nothing ends, nothing
 //! is asked for ahead: a destination that hangs holds its slots and no more.
 //!
+//! A receiver that says that it is gone closes its lane at once, before the store knows: nothing more begins there or is asked for.
+//!
 //! Endpoints with limits of their own have nothing in line. Their limits hold for all dispatchers together, and what one of
 //! them keeps in line would be missing elsewhere.
 
@@ -26,6 +28,8 @@ pub(crate) struct Asked {
     pub(crate) in_flight: Vec<(Lane, u32)>,
     /// How many more than its slots a lane may have.
     pub(crate) ahead: Vec<(Lane, u32)>,
+    /// Lanes of which nothing is wanted.
+    pub(crate) closed: Vec<Lane>,
 }
 
 /// What is known of lanes that may have more than they gave.
@@ -49,6 +53,10 @@ struct LaneUse {
     ahead: u32,
     /// It was given as much as was asked for, so there may be more.
     is_short: bool,
+    /// How many of its attempts were told that the receiver is gone, and are not settled yet.
+    farewells: u32,
+    /// When the last of these was settled, if something may come that was asked for before.
+    settled_farewell_at: Option<Instant>,
 }
 
 impl LaneUse {
@@ -57,7 +65,17 @@ impl LaneUse {
     }
 
     fn wants_more(&self) -> bool {
-        self.is_short && self.in_flight < self.most()
+        self.is_short && self.in_flight < self.most() && self.farewells == 0
+    }
+
+    /// Whether what was asked for at this time may not begin.
+    fn is_closed_to(&self, asked_at: Instant) -> bool {
+        self.farewells > 0 || self.settled_farewell_at.is_some_and(|settled_at| asked_at <= settled_at)
+    }
+
+    fn is_forgettable(&self) -> bool {
+        let has_news = self.farewells > 0 || self.settled_farewell_at.is_some();
+        self.in_flight == 0 && self.ended == 0 && self.ahead == 0 && !has_news
     }
 }
 
@@ -93,8 +111,12 @@ impl Lanes {
             self.by_lane.retain(|_, lane| {
                 lane.ahead = if lane.may_wait { lately(lane.ended) } else { 0 };
                 lane.ended = 0;
-                lane.in_flight > 0 || lane.ahead > 0
+                !lane.is_forgettable()
             });
+        }
+        // What was asked for earlier has come.
+        for lane in self.by_lane.values_mut().filter(|lane| lane.in_flight == 0) {
+            lane.settled_farewell_at = None;
         }
         // Nothing is asked for where there is no room, so there may be more.
         for lane in self.by_lane.values_mut().filter(|lane| lane.in_flight >= lane.most()) {
@@ -104,7 +126,9 @@ impl Lanes {
             let counts = self.by_lane.iter().map(|(lane, it)| (lane, count(it))).filter(|(_, count)| *count > 0);
             counts.map(|(lane, count)| (lane.clone(), count)).collect()
         };
-        Asked { room: self.room(slots), in_flight: counted(|lane| lane.in_flight), ahead: counted(|lane| lane.ahead) }
+        let closed = self.by_lane.iter().filter(|(_, it)| it.farewells > 0).map(|(lane, _)| lane.clone()).collect();
+        let (in_flight, ahead) = (counted(|lane| lane.in_flight), counted(|lane| lane.ahead));
+        Asked { room: self.room(slots), in_flight, ahead, closed }
     }
 
     /// One was claimed from this lane.
@@ -154,10 +178,28 @@ impl Lanes {
         it.in_flight -= 1;
         it.ended += u32::from(has_ended);
         let wanted = !had_room || it.wants_more();
-        if it.in_flight == 0 && it.ended == 0 && it.ahead == 0 {
+        if it.is_forgettable() {
             self.by_lane.remove(lane);
         }
         wanted
+    }
+
+    /// An attempt was told that this lane's receiver is gone.
+    pub(super) fn close(&mut self, lane: &Lane) {
+        entry(&mut self.by_lane, lane).farewells += 1;
+    }
+
+    /// The same is settled: whether the lane may have more is the store's to say to whoever asks from now on.
+    pub(super) fn reopen(&mut self, lane: &Lane, now: Instant) {
+        if let Some(it) = self.by_lane.get_mut(lane) {
+            it.farewells -= 1;
+            it.settled_farewell_at = Some(now);
+        }
+    }
+
+    /// Whether what was asked for at this time may not begin.
+    pub(super) fn is_closed_to(&self, lane: &Lane, asked_at: Instant) -> bool {
+        self.by_lane.get(lane).is_some_and(|lane| lane.is_closed_to(asked_at))
     }
 }
 
@@ -274,6 +316,29 @@ mod tests {
         lanes.answered(&asked, &HashMap::new(), |_| true);
         assert!(!end(&mut lanes, 4), "it has eight still");
         assert!(end(&mut lanes, 1));
+    }
+
+    #[test]
+    fn a_lane_whose_receiver_is_gone_is_closed_until_all_that_told_so_are_settled() {
+        let mut lanes = Lanes::default();
+        let now = Instant::now();
+        claim(&mut lanes, 8, now);
+        lanes.close(&lane());
+        lanes.close(&lane());
+        assert!(!end(&mut lanes, 7), "nobody waits for its slots");
+        assert!(lanes.is_closed_to(&lane(), now) && lanes.ask(SLOTS, now + LOOK_AHEAD).closed == [lane()]);
+        let settled_at = now + 3 * LOOK_AHEAD;
+        lanes.reopen(&lane(), settled_at);
+        let later = settled_at + LOOK_AHEAD;
+        assert!(lanes.is_closed_to(&lane(), later), "one is not settled");
+        lanes.reopen(&lane(), settled_at);
+        assert_eq!(lanes.ask(SLOTS, later).closed, [], "what the store says now counts");
+        assert!(lanes.is_closed_to(&lane(), now), "but not what it said before");
+        assert!(!lanes.is_closed_to(&lane(), later));
+        end(&mut lanes, 1);
+        lanes.ask(SLOTS, later + 2 * LOOK_AHEAD);
+        lanes.ask(SLOTS, later + 4 * LOOK_AHEAD);
+        assert!(lanes.by_lane.is_empty(), "in the end it is forgotten");
     }
 
     #[test]
