@@ -255,7 +255,7 @@ impl HeldLeases {
     pub(crate) fn landed(&self, token: LeaseToken, is_gone: bool) {
         let mut inner = self.lock();
         let Inner { by_token, lanes, .. } = &mut *inner;
-        if let Some(held) = by_token.get_mut(&token).filter(|_| is_gone) {
+        if let Some(held) = by_token.get_mut(&token).filter(|held| is_gone && !held.closes_lane) {
             held.closes_lane = true;
             lanes.close(&held.lane);
         }
@@ -580,6 +580,7 @@ mod tests {
         let elsewhere = Granted { lane: Lane("example.org".to_owned()), ..granted(other, now) };
         launch(&held, [granted(told, now)], now);
         add(&held, [granted(waiting, now), elsewhere]);
+        held.landed(told.token, true);
         held.landed(told.token, true);
         assert_eq!(begin(&held, waiting.token, now), Clearance::LaneClosed);
         assert_eq!(begin(&held, other.token, now), Clearance::Given);
