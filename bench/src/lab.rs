@@ -17,7 +17,7 @@ use sqlx::PgPool;
 
 use crate::Failure;
 use crate::cost::Meter;
-use crate::sink::{Arrivals, Sink};
+use crate::sink::{Arrivals, Receivers, Sink};
 
 /// How long nothing may arrive before a scenario gives up.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -63,25 +63,24 @@ pub(crate) struct Lab {
 impl Lab {
     /// With so many destinations to deliver to.
     pub(crate) async fn new(kind: Kind, destinations: usize) -> Result<Self, Failure> {
-        let folder = tempfile::tempdir()?;
-        let sink = Sink::start(destinations, None)?;
-        Self::with(kind, sink, None, folder).await
+        Self::with(kind, Receivers::new(destinations)).await
     }
 
     /// The same with destinations that speak TLS.
     pub(crate) async fn with_tls(kind: Kind, destinations: usize) -> Result<Self, Failure> {
         let folder = tempfile::tempdir()?;
-        let authority = folder.path().join("authority.pem");
-        let sink = Sink::start(destinations, Some(&authority))?;
-        Self::with(kind, sink, Some(authority), folder).await
+        let authority = Some(folder.path().join("authority.pem"));
+        Self::within(folder, kind, Receivers { authority, ..Receivers::new(destinations) }).await
     }
 
-    async fn with(
-        kind: Kind,
-        sink: Sink,
-        authority: Option<PathBuf>,
-        folder: tempfile::TempDir,
-    ) -> Result<Self, Failure> {
+    /// The same with destinations that answer like that.
+    pub(crate) async fn with(kind: Kind, receivers: Receivers) -> Result<Self, Failure> {
+        Self::within(tempfile::tempdir()?, kind, receivers).await
+    }
+
+    async fn within(folder: tempfile::TempDir, kind: Kind, receivers: Receivers) -> Result<Self, Failure> {
+        let sink = Sink::start(&receivers)?;
+        let authority = receivers.authority;
         let admission = Admission { destinations: loopback()?, ..Admission::default() };
         Ok(match kind {
             Kind::Postgres => {

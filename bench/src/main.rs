@@ -82,6 +82,8 @@ enum Scenario {
     Payloads,
     /// Receivers that speak TLS.
     Tls,
+    /// Receivers that take 2 to 100 ms to answer.
+    Slow,
     /// The memory of `serve` beside a large backlog.
     Backlog,
     /// A steady rate for long, with history that is removed.
@@ -96,12 +98,7 @@ enum Scenario {
     Peers,
     /// The receiver; started by the others.
     #[command(hide = true)]
-    Sink {
-        #[arg(long)]
-        ports: usize,
-        #[arg(long)]
-        authority: Option<PathBuf>,
-    },
+    Sink(sink::Receivers),
     /// Who posts; started by the others.
     #[command(hide = true)]
     Load(load::Load),
@@ -122,6 +119,7 @@ impl Scenario {
             Self::Vacuum,
             Self::Payloads,
             Self::Tls,
+            Self::Slow,
             Self::Backlog,
             Self::Steady { span: Duration::from_mins(2) },
         ]
@@ -139,7 +137,7 @@ fn main() -> Result<ExitCode, Failure> {
     }
     let arguments = Arguments::parse();
     match &arguments.scenario {
-        Scenario::Sink { ports, authority } => sink::serve(*ports, authority.as_deref())?,
+        Scenario::Sink(receivers) => sink::serve(receivers)?,
         Scenario::Load(load) => load::run(load.clone())?,
         scenario => return tokio::runtime::Runtime::new()?.block_on(unless_interrupted(&arguments, scenario)),
     }
@@ -218,10 +216,11 @@ async fn run(arguments: &Arguments, scenario: &Scenario) -> Result<Report, Failu
         Scenario::Vacuum => scenarios::vacuum::run(size(100_000), turns(3)).await,
         Scenario::Payloads => scenarios::payloads::run(size(50_000), &kinds).await,
         Scenario::Tls => scenarios::tls::run(size(100_000), turns(2), &kinds).await,
+        Scenario::Slow => scenarios::slow::run(size(100_000), turns(2), &kinds).await,
         Scenario::Backlog => scenarios::backlog::run(size(1_000_000), &kinds).await,
         Scenario::Steady { span } => scenarios::steady::run(*span / divisor, &kinds).await,
         Scenario::Instructions => scenarios::instructions::run(size(8_000), &kinds).await,
         Scenario::Peers => scenarios::peers::run(size(100_000), turns(2), &kinds).await,
-        Scenario::All | Scenario::Sink { .. } | Scenario::Load(_) => unreachable!("not a scenario"),
+        Scenario::All | Scenario::Sink(_) | Scenario::Load(_) => unreachable!("not a scenario"),
     }
 }

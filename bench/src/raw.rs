@@ -12,6 +12,7 @@ use postrider::{Post, Transport, TransportConfig};
 use crate::Failure;
 use crate::lab::{Lab, loopback, per_second};
 
+/// With 32 to 512 it was the same, where receivers answer at once.
 const CLIENTS: usize = 256;
 
 /// The headers of a delivery, with values of the same length. None of them is computed: signing is not the client's work.
@@ -37,16 +38,21 @@ fn headers(number: usize) -> HeaderMap {
 
 /// So many posts to the receivers of a lab: how many per second.
 pub(crate) async fn limit(lab: &mut Lab, posts: usize, body: Bytes) -> Result<f64, Failure> {
+    limit_of(CLIENTS, lab, posts, body).await
+}
+
+/// The same by so many clients at once.
+pub(crate) async fn limit_of(clients: usize, lab: &mut Lab, posts: usize, body: Bytes) -> Result<f64, Failure> {
     let extra_roots = match &lab.authority {
         Some(file) => roots_from(&std::fs::read(file)?)?,
         None => Vec::new(),
     };
     let transport = Transport::new(TransportConfig { destinations: loopback()?, extra_roots, ..Default::default() })?;
     let (next, urls) = (Arc::new(AtomicUsize::new(0)), Arc::new(lab.sink.urls.clone()));
-    let mut clients = tokio::task::JoinSet::new();
-    for _ in 0..CLIENTS {
+    let mut tasks = tokio::task::JoinSet::new();
+    for _ in 0..clients {
         let (transport, next, body, urls) = (transport.clone(), Arc::clone(&next), body.clone(), Arc::clone(&urls));
-        clients.spawn(async move {
+        tasks.spawn(async move {
             loop {
                 let number = next.fetch_add(1, Ordering::Relaxed);
                 if number >= posts {
@@ -60,7 +66,7 @@ pub(crate) async fn limit(lab: &mut Lab, posts: usize, body: Bytes) -> Result<f6
             }
         });
     }
-    if clients.join_all().await.into_iter().any(|succeeded| !succeeded) {
+    if tasks.join_all().await.into_iter().any(|succeeded| !succeeded) {
         return Err("the sink refused a request".into());
     }
     // As deliveries are measured: from the first to the last that arrived, without the start.

@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::io::{BufRead as _, BufReader, Write as _};
-use std::path::Path;
+use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -24,19 +24,49 @@ const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n";
 /// What has come: the text of an id, and nanoseconds since 1970.
 type Page = Arc<Mutex<Vec<(String, u64)>>>;
 
-/// Listens on so many ports, and tells their numbers. Then each line on standard input asks for what has come since the
-/// last one; the end of input ends it. With a file it speaks TLS, and writes there whom to trust.
+/// How it receives.
+#[derive(Debug, Clone, Default, clap::Args)]
+pub(crate) struct Receivers {
+    /// On so many ports.
+    #[arg(long = "ports")]
+    pub(crate) destinations: usize,
+    /// With TLS; whom to trust is written to this file.
+    #[arg(long)]
+    pub(crate) authority: Option<PathBuf>,
+    /// Each request is answered after so many milliseconds.
+    #[arg(long, default_value_t = 0)]
+    pub(crate) answer_after: u64,
+}
+
+impl Receivers {
+    /// So many that answer at once, without TLS.
+    pub(crate) fn new(destinations: usize) -> Self {
+        Self { destinations, ..Self::default() }
+    }
+}
+
+/// What all connections have in common.
+#[derive(Clone)]
+struct Desk {
+    tls: Option<TlsAcceptor>,
+    answer_after: Option<Duration>,
+    page: Page,
+}
+
+/// Listens, and tells the numbers of its ports. Then each line on standard input asks for what has come since the
+/// last one; the end of input ends it.
 ///
 /// One thread serves all connections: with a thread for each, waking them up would cost more than answering.
-pub(crate) fn serve(ports: usize, authority: Option<&Path>) -> Result<(), Failure> {
-    let tls = authority.map(tls::server).transpose()?.map(TlsAcceptor::from);
+pub(crate) fn serve(receivers: &Receivers) -> Result<(), Failure> {
+    let tls = receivers.authority.as_deref().map(tls::server).transpose()?.map(TlsAcceptor::from);
+    let answer_after = (receivers.answer_after > 0).then(|| Duration::from_millis(receivers.answer_after));
     let page = Page::default();
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
-    let mut numbers = Vec::with_capacity(ports);
-    for _ in 0..ports {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let mut numbers = Vec::with_capacity(receivers.destinations);
+    for _ in 0..receivers.destinations {
         let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0"))?;
         numbers.push(listener.local_addr()?.port().to_string());
-        runtime.spawn(listen(listener, tls.clone(), Arc::clone(&page)));
+        runtime.spawn(listen(listener, Desk { tls: tls.clone(), answer_after, page: Arc::clone(&page) }));
     }
     thread::spawn(move || runtime.block_on(std::future::pending::<()>()));
     let mut out = io::stdout().lock();
@@ -60,26 +90,29 @@ pub(crate) fn serve(ports: usize, authority: Option<&Path>) -> Result<(), Failur
     Ok(())
 }
 
-async fn listen(listener: TcpListener, tls: Option<TlsAcceptor>, page: Page) {
+async fn listen(listener: TcpListener, desk: Desk) {
     while let Ok((stream, _)) = listener.accept().await {
-        tokio::spawn(converse(stream, tls.clone(), Arc::clone(&page)));
+        tokio::spawn(converse(stream, desk.clone()));
     }
 }
 
-async fn converse(stream: TcpStream, tls: Option<TlsAcceptor>, page: Page) -> io::Result<()> {
+async fn converse(stream: TcpStream, desk: Desk) -> io::Result<()> {
     stream.set_nodelay(true)?;
-    match tls {
-        None => answer(stream, &page).await,
-        Some(tls) => answer(tls.accept(stream).await?, &page).await,
+    match &desk.tls {
+        None => answer(stream, &desk).await,
+        Some(tls) => answer(tls.accept(stream).await?, &desk).await,
     }
 }
 
-async fn answer(mut stream: impl AsyncRead + AsyncWrite + Unpin, page: &Mutex<Vec<(String, u64)>>) -> io::Result<()> {
+async fn answer(mut stream: impl AsyncRead + AsyncWrite + Unpin, desk: &Desk) -> io::Result<()> {
     let mut buffer = Vec::with_capacity(16 * 1024);
     loop {
         while let Some((end, id)) = request(&buffer) {
-            page.lock().expect("nobody panics with it").push((id, now()));
+            desk.page.lock().expect("nobody panics with it").push((id, now()));
             buffer.drain(..end);
+            if let Some(answer_after) = desk.answer_after {
+                tokio::time::sleep(answer_after).await;
+            }
             stream.write_all(ANSWER).await?;
             stream.flush().await?;
         }
@@ -157,10 +190,10 @@ impl Arrivals {
 }
 
 impl Sink {
-    /// With so many destinations. With a file they speak TLS, and whom to trust is written there.
-    pub(crate) fn start(destinations: usize, authority: Option<&Path>) -> io::Result<Self> {
+    pub(crate) fn start(receivers: &Receivers) -> io::Result<Self> {
+        let Receivers { destinations, authority, answer_after } = receivers;
         let mut command = Command::new(env::current_exe()?);
-        command.args(["sink", "--ports", &destinations.to_string()]);
+        command.args(["sink", "--ports", &destinations.to_string(), "--answer-after", &answer_after.to_string()]);
         if let Some(file) = authority {
             command.arg("--authority").arg(file);
         }

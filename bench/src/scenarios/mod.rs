@@ -13,6 +13,7 @@ pub(crate) mod latency;
 pub(crate) mod neighbour;
 pub(crate) mod payloads;
 pub(crate) mod peers;
+pub(crate) mod slow;
 pub(crate) mod steady;
 pub(crate) mod tls;
 pub(crate) mod vacuum;

@@ -12,7 +12,7 @@ pub(crate) async fn run(events: usize, kinds: &[Kind]) -> Result<Report, Failure
     let what = format!("{} deliveries of 1 kB, and fewer of 64 kB and 256 kB", grouped(events));
     let mut report = Report::new("payloads", what);
     for &kind in kinds {
-        for (size, events) in [(1_000, events), (64_000, events / 16), (256_000, events / 64)] {
+        for (size, events) in [(1_000, events), (64_000, events / 4), (256_000, events / 16)] {
             let mut lab = Lab::new(kind, LANES).await?;
             let body = payload(size);
             let before = raw::limit(&mut lab, events, body.clone()).await?;
