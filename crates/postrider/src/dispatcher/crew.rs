@@ -4,8 +4,8 @@
 //! made and done away with for each, with a few kilobytes, which costs as much as signing does. One whose flight
 //! panics is gone, and another takes its place when it is missing.
 //!
-//! What comes while all of them are at work, or while its lane has as many under way as it may, waits in the line of its lane. Lanes
-//! take turns.
+//! How many of them are at work is a matter of [pace](super::pace). What comes while no more may be, or while its lane has as many under
+//! way as it may, waits in the line of its lane. Lanes take turns.
 
 use std::collections::{HashMap, VecDeque};
 use std::future::Future;
@@ -16,6 +16,7 @@ use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::task::JoinSet;
 
 use super::lanes::entry;
+use super::pace::{Pace, Sight};
 use crate::store::{Lane, Settle};
 
 /// What a task of the crew does from beginning to end.
@@ -40,7 +41,7 @@ pub(super) struct InLine<D>(Arc<Roster<D>>);
 #[derive(Debug)]
 struct Roster<D> {
     /// How many tasks there are at most.
-    most: usize,
+    most: u32,
     /// How many of them are at work for one lane at most.
     most_per_lane: u32,
     queues: Mutex<Queues<D>>,
@@ -55,7 +56,10 @@ struct Queues<D> {
     turns: VecDeque<Lane>,
     /// How many wait.
     waiting: usize,
-    tasks: usize,
+    tasks: u32,
+    /// How many of them are at work.
+    at_work: u32,
+    pace: Pace,
     /// Tasks without a duty.
     idle: Vec<oneshot::Sender<D>>,
 }
@@ -75,7 +79,7 @@ impl<D> Default for Queue<D> {
     }
 }
 
-impl<D> Queues<D> {
+impl<D: Duty> Queues<D> {
     /// Gives a lane a turn, if it may have one. Forgets it, if there is nothing to remember.
     fn consider(&mut self, lane: &Lane, most_at_work: u32) {
         let Some(queue) = self.by_lane.get_mut(lane) else { return };
@@ -88,8 +92,8 @@ impl<D> Queues<D> {
     }
 
     /// The next that may begin.
-    fn take(&mut self, most_at_work: u32) -> Option<D> {
-        loop {
+    fn take(&mut self, most_at_work: u32) -> Option<(Instant, D)> {
+        while self.at_work < self.pace.limit() {
             let lane = self.turns.pop_front()?;
             let queue = self.by_lane.get_mut(&lane).expect("a lane with a turn is there");
             queue.has_turn = false;
@@ -101,11 +105,52 @@ impl<D> Queues<D> {
             } else if queue.waiting.is_empty() && queue.at_work == 0 {
                 self.by_lane.remove(&lane);
             }
-            if let Some((_, duty)) = next {
+            if next.is_some() {
                 self.waiting -= 1;
-                return Some(duty);
+                self.at_work += 1;
+                return next;
             }
         }
+        None
+    }
+
+    /// Has tasks without a duty begin what may begin.
+    fn employ_idle(&mut self, most_at_work: u32) {
+        while let Some(hand) = self.idle.pop() {
+            if hand.is_closed() {
+                continue; // That task is gone.
+            }
+            let Some((came_at, duty)) = self.take(most_at_work) else {
+                self.idle.push(hand);
+                return;
+            };
+            if let Err(duty) = hand.send(duty) {
+                self.put_back(duty, came_at, most_at_work);
+            }
+        }
+    }
+
+    /// Takes back what could not begin.
+    fn put_back(&mut self, duty: D, came_at: Instant, most_at_work: u32) {
+        let lane = duty.lane().clone();
+        self.waiting += 1;
+        entry(&mut self.by_lane, &lane).waiting.push_front((came_at, duty));
+        self.end(&lane, most_at_work);
+    }
+
+    /// One of this lane is not under way any more.
+    fn end(&mut self, lane: &Lane, most_at_work: u32) {
+        self.at_work -= 1;
+        if let Some(queue) = self.by_lane.get_mut(lane) {
+            queue.at_work -= 1;
+        }
+        self.consider(lane, most_at_work);
+    }
+
+    /// Looks at what is under way, after so many have ended, for how many may be from now on.
+    fn look(&mut self, ended: u32, now: Instant) {
+        let holds_up = !self.turns.is_empty() && self.at_work + ended >= self.pace.limit();
+        self.pace.observe(Sight { now, ended, at_work: self.at_work, holds_up });
     }
 }
 
@@ -117,7 +162,7 @@ impl<D: Duty> Roster<D> {
     async fn next(&self) -> Option<D> {
         let handed_over = {
             let mut queues = self.queues();
-            if let Some(duty) = queues.take(self.most_per_lane) {
+            if let Some((_, duty)) = queues.take(self.most_per_lane) {
                 return Some(duty);
             }
             let (hand, handed_over) = oneshot::channel();
@@ -158,16 +203,26 @@ struct AtWork<'a, D: Duty> {
 impl<D: Duty> Drop for AtWork<'_, D> {
     fn drop(&mut self) {
         let mut queues = self.roster.queues();
-        if let Some(queue) = queues.by_lane.get_mut(&self.lane) {
-            queue.at_work -= 1;
+        queues.end(&self.lane, self.roster.most_per_lane);
+        queues.look(1, Instant::now());
+        // Its own task takes the next one, but more may be allowed by now.
+        if queues.at_work + 1 < queues.pace.limit() {
+            queues.employ_idle(self.roster.most_per_lane);
         }
-        queues.consider(&self.lane, self.roster.most_per_lane);
     }
 }
 
 impl<D: Duty> Crew<D> {
-    pub(super) fn new(most: usize, most_per_lane: u32, results: mpsc::Sender<Settle>) -> Self {
-        let queues = Queues { by_lane: HashMap::new(), turns: VecDeque::new(), waiting: 0, tasks: 0, idle: Vec::new() };
+    pub(super) fn new(most: u32, most_per_lane: u32, results: mpsc::Sender<Settle>) -> Self {
+        let queues = Queues {
+            by_lane: HashMap::new(),
+            turns: VecDeque::new(),
+            waiting: 0,
+            tasks: 0,
+            at_work: 0,
+            pace: Pace::new(most),
+            idle: Vec::new(),
+        };
         let roster = Roster { most, most_per_lane, queues: Mutex::new(queues), left_in_line: Notify::new() };
         Self { roster: Arc::new(roster), results }
     }
@@ -182,21 +237,13 @@ impl<D: Duty> Crew<D> {
             queues.waiting += 1;
             queues.consider(&lane, roster.most_per_lane);
         }
-        while !queues.idle.is_empty() || queues.tasks < roster.most {
-            let Some(mut duty) = queues.take(roster.most_per_lane) else { break };
-            let handed_over = loop {
-                let Some(hand) = queues.idle.pop() else { break Err(duty) };
-                match hand.send(duty) {
-                    Ok(()) => break Ok(()),
-                    // That task is gone.
-                    Err(returned) => duty = returned,
-                }
-            };
-            if let Err(duty) = handed_over {
-                queues.tasks += 1;
-                let (roster, results) = (Arc::clone(roster), self.results.clone());
-                tasks.spawn(async move { roster.work(duty, &results).await });
-            }
+        queues.look(0, now);
+        queues.employ_idle(roster.most_per_lane);
+        while queues.tasks < roster.most {
+            let Some((_, duty)) = queues.take(roster.most_per_lane) else { break };
+            queues.tasks += 1;
+            let (roster, results) = (Arc::clone(roster), self.results.clone());
+            tasks.spawn(async move { roster.work(duty, &results).await });
         }
         let are_left = queues.waiting > 0;
         drop(queues);
@@ -215,6 +262,13 @@ impl<D: Duty> InLine<D> {
     /// Waits until something has been left there.
     pub(super) async fn something(&self) {
         self.0.left_in_line.notified().await;
+    }
+
+    /// Has more begin, if too few end. Those that end look themselves, but all that are under way may hang.
+    pub(super) fn look(&self, now: Instant) {
+        let mut queues = self.0.queues();
+        queues.look(0, now);
+        queues.employ_idle(self.0.most_per_lane);
     }
 
     /// Takes out what came before this time.
@@ -277,7 +331,7 @@ mod tests {
     }
 
     impl Office {
-        fn new(most: usize, most_per_lane: u32) -> Self {
+        fn new(most: u32, most_per_lane: u32) -> Self {
             let done = Done { begun: Mutex::default(), may_end: Semaphore::new(0), ended: AtomicUsize::new(0) };
             Self {
                 crew: Crew::new(most, most_per_lane, mpsc::channel(1).0),
@@ -367,6 +421,21 @@ mod tests {
         office.call("aaabbc", false);
         office.let_end(100);
         assert_eq!(office.begun(6).await, "abcaba");
+    }
+
+    #[tokio::test]
+    async fn while_a_few_are_enough_the_others_wait_and_when_they_are_not_all_begin() {
+        let mut office = Office::new(128, 128);
+        office.call(&"a".repeat(128), false);
+        office.let_end(128);
+        assert_eq!(office.begun(128).await.len(), 128);
+        office.crew.roster.queues().pace = Pace::at_few(128, office.now);
+        office.call(&"a".repeat(128), false);
+        assert_eq!(office.begun(128 + 64).await.len(), 128 + 64);
+        office.let_end(1);
+        assert_eq!(office.begun(128 + 65).await.len(), 128 + 65, "one follows one");
+        office.crew.in_line().look(office.now + Duration::from_secs(1));
+        assert_eq!(office.begun(256).await.len(), 256, "far fewer end than did before");
     }
 
     #[tokio::test]

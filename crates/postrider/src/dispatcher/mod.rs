@@ -39,6 +39,7 @@ mod flight;
 mod heartbeat;
 mod held;
 mod lanes;
+mod pace;
 mod recall;
 mod request;
 mod settler;
@@ -188,7 +189,7 @@ impl Dispatcher {
         let mut flights = JoinSet::new();
         let (stop, stopping) = watch::channel(false);
         let (slots, per_lane) = (shared.settings.max_in_flight, shared.settings.max_in_flight_per_destination);
-        let crew = Crew::new(slots as usize, per_lane, results);
+        let crew = Crew::new(slots, per_lane, results);
         let in_line = crew.in_line();
         parts.spawn(recall::run(Arc::clone(&shared), crew.in_line()));
         let mut claim_loop = ClaimLoop::new(Arc::clone(&shared), crew, stopping);

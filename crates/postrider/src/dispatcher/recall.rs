@@ -21,6 +21,7 @@ pub(super) async fn run(shared: Arc<Shared>, in_line: InLine<Flight>) {
     loop {
         in_line.something().await;
         tokio::time::sleep(LOOK_EVERY).await;
+        in_line.look(Instant::now());
         let Some(before) = Instant::now().checked_sub(LONGEST_WAIT) else { continue };
         let leases = recalled(&in_line, before);
         if !leases.is_empty() {
