@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, header};
@@ -58,9 +58,12 @@ pub(crate) async fn limit_of(clients: usize, lab: &mut Lab, posts: usize, body: 
                 if number >= posts {
                     return true;
                 }
-                let url = urls[number % urls.len()].clone();
-                let post = Post { url, headers: headers(number), body: body.clone(), timeout: Duration::from_secs(15) };
-                if !transport.post(post).await.is_success() {
+                let post = || {
+                    let (url, body) = (urls[number % urls.len()].clone(), body.clone());
+                    Ok(Post { url, headers: headers(number), body, timeout: Duration::from_secs(15) })
+                };
+                let outcome = transport.try_post(post, SystemTime::now()).await;
+                if !outcome.is_ok_and(|outcome| outcome.is_success()) {
                     return false;
                 }
             }

@@ -113,11 +113,13 @@ enum MeteredLanes {
 impl PostgresStore {
     pub(crate) async fn claim_ready(&self, request: &ClaimRequest) -> Result<Claimed> {
         let look = self.shared.floors.look(Instant::now());
-        let mut claimed = self.claim_by(request, &look).await?;
+        let request = ClaimRequest { limit: request.limit.min(self.shared.freight.most()), ..request.clone() };
+        let mut claimed = self.claim_by(&request, &look).await?;
         if claimed.claims.is_empty() && !look.is_full() {
             // Nothing above the floors is not yet nothing at all.
-            claimed = self.claim_by(request, &Look::at_everything()).await?;
+            claimed = self.claim_by(&request, &Look::at_everything()).await?;
         }
+        self.shared.freight.learn(claimed.claims.iter().map(|claim| claim.payload.len()));
         self.shared.wake.took(claimed.claims.len());
         Ok(claimed)
     }

@@ -25,6 +25,7 @@ mod enqueue;
 mod error;
 mod feed;
 mod floors;
+mod freight;
 mod health;
 mod keys;
 mod lent;
@@ -54,6 +55,7 @@ use sqlx::{ConnectOptions as _, Connection as _, PgPool};
 
 use crate::error::Result;
 use crate::floors::Floors;
+use crate::freight::Freight;
 use crate::lent::{Heartbeats, Reach};
 use crate::plans::Plans;
 use crate::values::Instant;
@@ -86,6 +88,7 @@ struct Shared {
     heartbeats: Heartbeats,
     wake: Wake,
     floors: Floors,
+    freight: Freight,
     plans: Plans,
     frozen_clock: RwLock<Option<Timestamp>>,
     reach: Reach,
@@ -151,6 +154,7 @@ impl PostgresStore {
             heartbeats,
             wake,
             floors: Floors::default(),
+            freight: Freight::default(),
             plans: Plans::default(),
             frozen_clock: RwLock::new(None),
             reach: Reach::default(),

@@ -80,6 +80,31 @@ async fn every_update_of_a_delivery_stays_on_its_page() {
     }
 }
 
+#[tokio::test]
+async fn large_payloads_come_a_few_megabytes_at_a_time_until_all_have_come() {
+    const DELIVERIES: usize = 300;
+    let database = TestDatabase::create().await;
+    let store = database.store();
+    let worker = WorkerId::random();
+    let payload = format!("\"{}\"", "x".repeat(100_000));
+    let event =
+        |number| NewEvent::new("order.placed", payload.clone()).to(format!("https://h{}.example.com/", number % 7));
+    for first in (0..DELIVERIES).step_by(50) {
+        store.enqueue((first..first + 50).map(event).collect()).await.unwrap();
+    }
+    let (mut came, mut counts) = (0, Vec::new());
+    while came < DELIVERIES {
+        let claimed = claim(&store, &worker, 128).await;
+        assert!(!claimed.claims.is_empty(), "{came} have come");
+        came += claimed.claims.len();
+        counts.push(claimed.claims.len());
+        assert!(claimed.cursor.is_some() || came == DELIVERIES, "whoever was given less is told to go on");
+    }
+    assert_eq!(counts[0], 128, "nothing is known yet");
+    assert!(counts[3..].iter().all(|count| *count < 64), "about 4 MB each: {counts:?}");
+    assert_eq!(claim(&store, &worker, 128).await.claims.len(), 0);
+}
+
 /// A backlog that is written by hand, since it is large: `count` deliveries in one lane.
 async fn backlog(store: &PostgresStore, lane: &str, count: u32) {
     let statement = format!(

@@ -60,7 +60,8 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
 
     /// Takes up to `limit` ready deliveries and grants a lease on each. Lanes take turns, beginning after the
     /// request's cursor; no lane gets more than it may have; lanes of endpoints that are not active are passed
-    /// over. Two concurrent claims never return the same delivery, and never wait for each other.
+    /// over. Two concurrent claims never return the same delivery, and never wait for each other. A store may bring fewer
+    /// at once than there are, and then has a cursor.
     ///
     /// An endpoint's own in-flight and rate limits hold for all dispatchers together, however many claim at once.
     async fn claim(&self, request: &ClaimRequest) -> Result<Claimed, StoreError>;

@@ -66,7 +66,7 @@ pub(super) struct ClaimLoop {
     crew: Crew<Flight>,
     stopping: watch::Receiver<bool>,
     cursor: Option<Lane>,
-    /// The last claim brought as much as it was asked for.
+    /// The last claim brought as much as it was asked for, or as the store brings at once.
     more_waits: bool,
     /// The last claim left something behind in lanes that may have something in line.
     lanes_are_short: bool,
@@ -142,12 +142,12 @@ impl ClaimLoop {
                     let times = Times { asked_at, answered_at: Instant::now(), at: claimed.at };
                     self.backoff.reset();
                     let full = claimed.claims.len() >= limit as usize;
-                    self.more_waits = full;
                     if !claimed.claims.is_empty() {
                         self.took_at = Some(asked_at);
                     }
                     self.expect_token(claimed.next_token_in);
                     let saw_every_lane = self.saw_every_lane(&claimed);
+                    self.more_waits = full || !saw_every_lane && !claimed.claims.is_empty();
                     let visited = Visited { after: self.cursor.take(), last: claimed.cursor.clone() };
                     self.cursor.clone_from(&claimed.cursor);
                     let suspect = suspects::set_apart(&self.shared, &mut claimed.claims).await;

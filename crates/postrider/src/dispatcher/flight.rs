@@ -83,10 +83,8 @@ impl Flight {
         let now = self.claimed_at + (started - self.answered_at);
         #[cfg(feature = "failpoints")]
         crate::failpoint::reached_with(&self.claim.payload);
-        match request::post(&self.claim, &self.shared.settings, now) {
-            Ok(post) => self.shared.transport.try_post(post, now.into()).await,
-            Err(refusal) => Ok(Outcome::Blocked(refusal)),
-        }
+        let post = || request::post(&self.claim, &self.shared.settings, now);
+        self.shared.transport.try_post(post, now.into()).await
     }
 
     fn judge(&self, outcome: &Outcome, started: Instant) -> Settle {

@@ -222,43 +222,61 @@ impl Transport {
 
     /// Sends `post` once and tells what came of it, at the latest when its timeout has passed.
     pub async fn post(&self, post: Post) -> Outcome {
-        self.try_post(post, SystemTime::now())
+        self.try_post(|| Ok(post.clone()), SystemTime::now())
             .await
             .unwrap_or_else(|exhausted| Outcome::Connect { detail: exhausted.to_string() })
     }
 
     /// The same for whoever can wait: if there is no file descriptor to be had, nothing was tried. And for whoever has a
-    /// better clock than this machine's: a receiver that asks us to wait until an instant is measured by `now`.
-    pub async fn try_post(&self, post: Post, now: SystemTime) -> Result<Outcome, Exhausted> {
+    /// better clock than this machine's: a receiver that asks us to wait until an instant is measured by `now`. And for whoever
+    /// can make the same post again, which costs less than a copy of each for the few that are put on another connection.
+    pub async fn try_post(
+        &self,
+        make: impl Fn() -> Result<Post, Refusal>,
+        now: SystemTime,
+    ) -> Result<Outcome, Exhausted> {
         let started = Instant::now();
-        let deadline = started + post.timeout;
         let clock = || now + started.elapsed();
         let progress = Progress::default();
-        let uri = match self.checked_uri(&post.url) {
-            Ok(uri) => uri,
+        let (mut request, timeout) = match self.request(&make, &progress) {
+            Ok(made) => made,
             Err(refusal) => return Ok(Outcome::Blocked(refusal)),
         };
-        let mut headers = post.headers;
-        // A second opinion on where the body ends, or on whom it is for, is how requests are smuggled.
-        headers.remove(HOST);
-        headers.remove(TRANSFER_ENCODING);
-        headers.insert(CONTENT_LENGTH, HeaderValue::from(post.body.len()));
         let exchange = async {
             loop {
-                let mut request = Request::new(RequestBody::new(post.body.clone(), progress.clone()));
-                *request.method_mut() = Method::POST;
-                *request.uri_mut() = uri.clone();
-                request.headers_mut().clone_from(&headers);
                 // Each turn uses up a kept connection, of which there are few, or is the last.
                 if let Some(outcome) = self.exchange(request, &progress, clock).await? {
                     return Ok(outcome);
                 }
+                request = match self.request(&make, &progress) {
+                    Ok((again, _)) => again,
+                    Err(refusal) => return Ok(Outcome::Blocked(refusal)),
+                };
             }
         };
-        match tokio::time::timeout_at(deadline, exchange).await {
+        match tokio::time::timeout_at(started + timeout, exchange).await {
             Ok(outcome) => outcome,
             Err(_) => Ok(Outcome::Timeout { during: progress.phase() }),
         }
+    }
+
+    /// What goes out, and how long it may take.
+    fn request(
+        &self,
+        make: impl Fn() -> Result<Post, Refusal>,
+        progress: &Progress,
+    ) -> Result<(Request<RequestBody>, Duration), Refusal> {
+        let Post { url, mut headers, body, timeout } = make()?;
+        let uri = self.checked_uri(&url)?;
+        // A second opinion on where the body ends, or on whom it is for, is how requests are smuggled.
+        headers.remove(HOST);
+        headers.remove(TRANSFER_ENCODING);
+        headers.insert(CONTENT_LENGTH, HeaderValue::from(body.len()));
+        let mut request = Request::new(RequestBody::new(body, progress.clone()));
+        *request.method_mut() = Method::POST;
+        *request.uri_mut() = uri;
+        *request.headers_mut() = headers;
+        Ok((request, timeout))
     }
 
     fn checked_uri(&self, url: &str) -> Result<Uri, Refusal> {
