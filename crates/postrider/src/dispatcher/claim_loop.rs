@@ -241,7 +241,8 @@ impl ClaimLoop {
         if !troubled.is_empty() {
             flights.spawn(care::set_aside(Arc::clone(&self.shared), troubled));
         }
-        self.crew.call(claims.into_iter().map(|claim| self.flight(claim, times)), times.answered_at, flights);
+        let flights_of_claims = claims.into_iter().map(|claim| self.flight(claim, times));
+        self.crew.call(flights_of_claims, self.more_waits, times.answered_at, flights);
     }
 
     /// Starts the attempt of a suspect while nothing else is under way, and claims nothing for a moment. If the others take
@@ -263,7 +264,7 @@ impl ClaimLoop {
             return;
         }
         suspects::tell(shared, &suspect);
-        self.crew.call(std::iter::once(self.flight(suspect, times)), Instant::now(), flights);
+        self.crew.call(std::iter::once(self.flight(suspect, times)), false, Instant::now(), flights);
         self.unless_stopping(async {
             let _ = timeout(suspects::HEAD_START, shared.held.emptied()).await;
         })

@@ -60,6 +60,8 @@ struct Queues<D> {
     /// How many of them are at work.
     at_work: u32,
     pace: Pace,
+    /// More was left behind when the last ones were called.
+    more_waits: bool,
     /// Tasks without a duty.
     idle: Vec<oneshot::Sender<D>>,
 }
@@ -149,8 +151,9 @@ impl<D: Duty> Queues<D> {
 
     /// Looks at what is under way, after so many have ended, for how many may be from now on.
     fn look(&mut self, ended: u32, now: Instant) {
-        let holds_up = !self.turns.is_empty() && self.at_work + ended >= self.pace.limit();
-        self.pace.observe(Sight { now, ended, at_work: self.at_work, holds_up });
+        let is_full = self.at_work + ended >= self.pace.limit();
+        let (holds_up, more_waits) = (is_full && !self.turns.is_empty(), self.more_waits);
+        self.pace.observe(Sight { now, ended, at_work: self.at_work, holds_up, more_waits });
     }
 }
 
@@ -221,16 +224,25 @@ impl<D: Duty> Crew<D> {
             tasks: 0,
             at_work: 0,
             pace: Pace::new(most),
+            more_waits: false,
             idle: Vec::new(),
         };
         let roster = Roster { most, most_per_lane, queues: Mutex::new(queues), left_in_line: Notify::new() };
         Self { roster: Arc::new(roster), results }
     }
 
-    /// Has these done: at once, as far as there are tasks for them, and otherwise in their turn.
-    pub(super) fn call(&self, duties: impl Iterator<Item = D>, now: Instant, tasks: &mut JoinSet<()>) {
+    /// Has these done: at once, as far as there are tasks for them, and otherwise in their turn. `more_waits` says that these are
+    /// not all.
+    pub(super) fn call(
+        &self,
+        duties: impl Iterator<Item = D>,
+        more_waits: bool,
+        now: Instant,
+        tasks: &mut JoinSet<()>,
+    ) {
         let roster = &self.roster;
         let mut queues = roster.queues();
+        queues.more_waits = more_waits;
         for duty in duties {
             let lane = duty.lane().clone();
             entry(&mut queues.by_lane, &lane).waiting.push_back((now, duty));
@@ -345,7 +357,7 @@ mod tests {
         fn call(&mut self, lanes: &str, panics: bool) {
             let done = Arc::clone(&self.done);
             let errand = move |lane: char| Errand { lane: Lane(lane.into()), panics, done: Arc::clone(&done) };
-            self.crew.call(lanes.chars().map(errand), self.now, &mut self.tasks);
+            self.crew.call(lanes.chars().map(errand), false, self.now, &mut self.tasks);
         }
 
         fn let_end(&self, count: usize) {

@@ -16,6 +16,7 @@
 //!   than its limit: a destination that hangs fills its own slots and nobody else's, and has nothing in line.
 //! - A **flight** is one attempt: sign, POST, judge. It holds no transaction and no lock. A task of the **crew** makes one after
 //!   the other; what has no slot yet waits in the line of its lane.
+//! - The **pace** is how many of the slots are used: all of them, unless an eighth of them ends as many.
 //! - **Recall** gives back what has been in line for too long, because receivers have slowed down.
 //! - A **suspect** is a delivery that was abandoned again and again, and may be what crashes its dispatchers: it is sent
 //!   while nothing else is under way, so that it can take nobody down with it.

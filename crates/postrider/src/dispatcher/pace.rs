@@ -6,10 +6,12 @@
 //! No figure that a dispatcher could look up tells the two apart: while attempts wait for each other they all take long, and
 //! processors are busy for many reasons.
 //!
-//! So it is tried. While all slots are used and more waits than may begin, it is counted how many end; then an eighth of the slots may
-//! be used for a moment. If no fewer end, it stays at that for a while, and otherwise goes back, and waits longer each time before it
+//! So it is tried. While many are under way and more waits, here or in the store, it is counted how many end; then an eighth of the slots
+//! may be used for a moment. If no fewer end, it stays at that for a while, and otherwise goes back, and waits longer each time before it
 //! tries again. What counts is how many end in all lanes together, so nothing has to be known of receivers: if those that answer late come to
 //! hold the few slots, fewer end, and all slots may be used again.
+//!
+//! Where nothing waits, nothing is tried: what comes one by one is sent at once.
 
 use std::time::{Duration, Instant};
 
@@ -24,6 +26,9 @@ const WINDOW: Duration = Duration::from_millis(150);
 
 /// How long it may take until only a few are under way. What takes longer is not for few.
 const LONGEST_LANDING: Duration = Duration::from_millis(50);
+
+/// When it is counted again after too few ended for a landing as short as that, as they do while connections are made.
+const SOON: Duration = Duration::from_millis(500);
 
 /// Before a window is over it may be plain that a few are too few: if by then they have ended less than this part of what all ended.
 const GLIMPSES: [(Duration, f64); 2] = [(Duration::from_millis(12), 0.3), (Duration::from_millis(30), FAR_FEWER)];
@@ -48,8 +53,10 @@ pub(super) struct Sight {
     pub(super) ended: u32,
     /// How many are under way.
     pub(super) at_work: u32,
-    /// Something waits that might begin if more were allowed.
+    /// Something waits here that might begin if more were allowed.
     pub(super) holds_up: bool,
+    /// Something waits in the store.
+    pub(super) more_waits: bool,
 }
 
 #[derive(Debug)]
@@ -66,7 +73,7 @@ pub(super) struct Pace {
 enum Stage {
     /// All slots may be used, and nothing is counted.
     All,
-    /// All slots are used, and it is counted what ends.
+    /// All slots may be used, many are, and it is counted what ends.
     AllCounted(Window),
     /// More than a few are under way since before a few were to be tried.
     Landing { since: Instant, all: f64 },
@@ -124,12 +131,13 @@ impl Pace {
 
     /// Takes note of what is seen, which may change the limit.
     pub(super) fn observe(&mut self, sight: Sight) {
-        let Sight { now, at_work, holds_up, .. } = sight;
+        let Sight { now, ended, at_work, holds_up, more_waits } = sight;
         match &mut self.stage {
             Stage::All => {
                 let is_open = self.not_before.is_none_or(|at| now >= at);
-                // Half of the slots at least must be worth trying to do without.
-                if holds_up && is_open && self.few <= self.slots / 2 {
+                // A few must be far fewer.
+                let are_many = at_work + ended >= self.few * 2;
+                if is_open && are_many && (holds_up || more_waits) {
                     self.stage = Stage::AllCounted(Window::new(now));
                 }
             }
@@ -137,10 +145,11 @@ impl Pace {
                 let passed = window.count(sight);
                 if passed >= WINDOW {
                     let all = window.rate(passed);
-                    if !window.holds_up {
+                    if !(holds_up || more_waits) || at_work <= self.few {
                         self.stage = Stage::All;
-                    } else if all * LONGEST_LANDING.as_secs_f64() < f64::from(self.slots - self.few) {
-                        self.put_off(now);
+                    } else if all * LONGEST_LANDING.as_secs_f64() < f64::from(at_work - self.few) {
+                        self.stage = Stage::All;
+                        self.not_before = Some(now + SOON);
                     } else {
                         self.stage = Stage::Landing { since: now, all };
                     }
@@ -170,7 +179,7 @@ impl Pace {
                     return;
                 }
                 let is_over = now.saturating_duration_since(*since) >= LONGEST_FEW;
-                if !window.holds_up || is_over {
+                if !(window.holds_up || more_waits) || is_over {
                     self.stage = Stage::All;
                 } else if window.rate(passed) < *all * FAR_FEWER {
                     self.put_off(now);
@@ -230,9 +239,15 @@ mod tests {
                 self.at_work.pop_front();
                 let at_work = self.at_work();
                 let holds_up = self.is_busy && at_work + 1 >= self.pace.limit();
-                self.pace.observe(Sight { now, ended: 1, at_work, holds_up });
+                self.pace.observe(Sight { now, ended: 1, at_work, holds_up, more_waits: self.is_busy });
             }
-            self.pace.observe(Sight { now, ended: 0, at_work: self.at_work(), holds_up: false });
+            self.pace.observe(Sight {
+                now,
+                ended: 0,
+                at_work: self.at_work(),
+                holds_up: false,
+                more_waits: self.is_busy,
+            });
             while self.at_work() < if self.is_busy { self.pace.limit() } else { self.capacity.min(16) } {
                 self.at_work.push_back(self.passed);
             }
@@ -281,6 +296,14 @@ mod tests {
     }
 
     #[test]
+    fn a_slow_start_puts_it_off_for_a_moment_only() {
+        let mut site = Site::new(1, 5);
+        assert_eq!(site.limit_after(1_000), SLOTS, "a landing would take too long");
+        site.capacity = 40;
+        assert_eq!(site.limit_after(1_000), SLOTS / FEW);
+    }
+
+    #[test]
     fn attempts_that_hang_take_nothing_from_the_others() {
         let mut site = Site::new(1, 40);
         assert_eq!(site.limit_after(1_000), SLOTS / FEW);
@@ -289,7 +312,7 @@ mod tests {
         let now = site.start + Duration::from_millis(u64::from(site.passed));
         for look in 1..=4 {
             let now = now + look * Duration::from_millis(100);
-            site.pace.observe(Sight { now, ended: 0, at_work: hanging, holds_up: true });
+            site.pace.observe(Sight { now, ended: 0, at_work: hanging, holds_up: true, more_waits: true });
         }
         assert_eq!(site.pace.limit(), SLOTS);
     }

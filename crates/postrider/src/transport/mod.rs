@@ -239,7 +239,7 @@ impl Transport {
         let clock = || now + started.elapsed();
         let progress = Progress::default();
         let (mut request, timeout) = match self.request(&make, &progress) {
-            Ok(made) => made,
+            Ok(first) => first,
             Err(refusal) => return Ok(Outcome::Blocked(refusal)),
         };
         let exchange = async {
