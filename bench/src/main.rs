@@ -212,7 +212,7 @@ async fn run(arguments: &Arguments, scenario: &Scenario) -> Result<Report, Failu
         Scenario::Neighbour => scenarios::neighbour::run(size(10), turns(3), &kinds).await,
         Scenario::Enqueue => scenarios::enqueue::run(size(10_000), turns(3)).await,
         Scenario::FanOut => scenarios::fan_out::run(size(100_000), &kinds).await,
-        Scenario::Dispatchers => scenarios::dispatchers::run(size(100_000), turns(2)).await,
+        Scenario::Dispatchers => scenarios::dispatchers::run(size(300_000), turns(2)).await,
         Scenario::Vacuum => scenarios::vacuum::run(size(100_000), turns(3)).await,
         Scenario::Payloads => scenarios::payloads::run(size(50_000), &kinds).await,
         Scenario::Tls => scenarios::tls::run(size(100_000), turns(2), &kinds).await,

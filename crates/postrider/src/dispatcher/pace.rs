@@ -76,7 +76,7 @@ enum Stage {
     /// All slots may be used, many are, and it is counted what ends.
     AllCounted(Window),
     /// More than a few are under way since before a few were to be tried.
-    Landing { since: Instant, all: f64 },
+    Landing { window: Window, all: f64 },
     /// A few are tried.
     Tried { window: Window, all: f64 },
     /// A few are enough.
@@ -106,6 +106,11 @@ impl Window {
     /// How many ended each second, in as long as this.
     fn rate(&self, passed: Duration) -> f64 {
         f64::from(self.ended) / passed.as_secs_f64()
+    }
+
+    /// Before the window is over: far fewer end than `all` a second.
+    fn is_plainly_less(&self, passed: Duration, all: f64) -> bool {
+        GLIMPSES.iter().any(|(after, share)| passed >= *after && self.rate(passed) < all * share)
     }
 }
 
@@ -151,22 +156,23 @@ impl Pace {
                         self.stage = Stage::All;
                         self.not_before = Some(now + SOON);
                     } else {
-                        self.stage = Stage::Landing { since: now, all };
+                        self.stage = Stage::Landing { window: Window::new(now), all };
                     }
                 }
             }
-            Stage::Landing { since, all } => {
+            Stage::Landing { window, all } => {
+                let (passed, all) = (window.count(sight), *all);
                 if at_work <= self.few {
-                    self.stage = Stage::Tried { window: Window::new(now), all: *all };
-                } else if now.saturating_duration_since(*since) >= LONGEST_LANDING {
+                    self.stage = Stage::Tried { window: Window::new(now), all };
+                } else if passed >= LONGEST_LANDING || window.is_plainly_less(passed, all) {
+                    // What is left takes its time, or hangs.
                     self.put_off(now);
                 }
             }
             Stage::Tried { window, all } => {
                 let passed = window.count(sight);
                 let (rate, all) = (window.rate(passed), *all);
-                let is_plain = GLIMPSES.iter().any(|(after, share)| passed >= *after && rate < all * share);
-                if is_plain || passed >= WINDOW && rate < all * FEW_MUST_END {
+                if window.is_plainly_less(passed, all) || passed >= WINDOW && rate < all * FEW_MUST_END {
                     self.put_off(now);
                 } else if passed >= WINDOW {
                     self.patience = PATIENCE;
@@ -215,6 +221,8 @@ mod tests {
         passed: u32,
         /// When those under way began.
         at_work: VecDeque<u32>,
+        /// How many are under way besides, and never end.
+        hanging: u32,
         /// That more than enough waits in line.
         is_busy: bool,
     }
@@ -222,7 +230,7 @@ mod tests {
     impl Site {
         fn new(answer_after: u32, capacity: u32) -> Self {
             let (pace, at_work) = (Pace::new(SLOTS), VecDeque::new());
-            Self { pace, answer_after, capacity, start: Instant::now(), passed: 0, at_work, is_busy: true }
+            Self { pace, answer_after, capacity, start: Instant::now(), passed: 0, at_work, hanging: 0, is_busy: true }
         }
 
         /// Lets so many milliseconds pass. Returns how many attempts end.
@@ -255,7 +263,7 @@ mod tests {
         }
 
         fn at_work(&self) -> u32 {
-            u32::try_from(self.at_work.len()).expect("as many as there are slots")
+            self.hanging + u32::try_from(self.at_work.len()).expect("as many as there are slots")
         }
 
         fn limit_after(&mut self, milliseconds: u32) -> u32 {
@@ -315,6 +323,14 @@ mod tests {
             site.pace.observe(Sight { now, ended: 0, at_work: hanging, holds_up: true, more_waits: true });
         }
         assert_eq!(site.pace.limit(), SLOTS);
+    }
+
+    #[test]
+    fn where_more_hang_than_a_few_are_trying_is_soon_over() {
+        let mut site = Site::new(1, 40);
+        site.hanging = 2 * SLOTS / FEW;
+        let ended = site.pass(10_000);
+        assert!(ended > 397_000, "{ended} of 400,000, in three trials");
     }
 
     #[test]
